@@ -45,6 +45,7 @@ Commands:
   full    Fill the disk again and again: [--cycles N]
   wear    Run the tests of scarce memory and descriptors with their full counts
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
+  fuzz    Try changed inputs on every decoder that runs before a client is known: [--minutes N]
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
   dist    Build everything that is released into target/dist: [x86_64|aarch64] [--try]
@@ -80,6 +81,8 @@ fn main() -> ExitCode {
 enum Task {
     Help(&'static str),
     Test,
+    /// For so many seconds each.
+    Fuzz(u64),
     Proto,
     Tidy,
     Deny,
@@ -174,6 +177,7 @@ impl Task {
             "sim" | "tell" | "shell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
             "torture" => Ok(torture_of(rest)),
             "model" => model_of(rest),
+            "fuzz" => fuzz_of(rest),
             "full" => full_of(rest),
             "wear" if rest.is_empty() => Ok(Task::Wear),
             "wear" => Err(format!("`wear` does not take this. argument=`{}`", rest.join(" "))),
@@ -197,6 +201,7 @@ impl Task {
                 Ok(())
             }
             Task::Test => everything::run(),
+            Task::Fuzz(seconds) => fuzz(*seconds),
             Task::Proto => proto(),
             Task::Tidy => tidy_tree(),
             Task::Deny => deny::run(),
@@ -326,6 +331,16 @@ nothing else should run beside it. The same tests with small counts are part of 
 "
         }
         "bench" => callgrind::HELP,
+        "fuzz" => {
+            "\
+Usage: cargo xtask fuzz [--minutes N]
+
+Tries inputs on each decoder that runs before a client is known (credentials in headers, tokens, tokens of an issuer,
+SCRAM, signatures and requests of SQS), for N minutes each, one after the other; 10 if it is left out. The inputs are
+those of a kept corpus, changed at random. A failure prints its input; add it to the corpus. The everyday tests try
+3,000 inputs for each.
+"
+        }
         "proto" => {
             "\
 Usage: cargo xtask proto
@@ -389,6 +404,37 @@ fn proto() -> Result<(), String> {
     command.env("FOREBAY_KEEP_GENERATED", "1");
     finish(command, &line)?;
     println!("xtask proto: crates/wire/src/generated is what proto/ says");
+    Ok(())
+}
+
+fn fuzz_of(arguments: &[String]) -> Result<Task, String> {
+    match arguments {
+        [] => Ok(Task::Fuzz(600)),
+        [name, value] if name == "--minutes" => match value.parse::<u64>() {
+            Ok(minutes @ 1..=1_440) => Ok(Task::Fuzz(60 * minutes)),
+            _ => Err(format!("minutes must be between 1 and 1440. value=`{value}`")),
+        },
+        other => Err(format!("`fuzz` does not take this. argument=`{}`", other.join(" "))),
+    }
+}
+
+fn fuzz(seconds: u64) -> Result<(), String> {
+    // The name of the runner's module, and the one target beside the decoder of SQS.
+    let line = [
+        "test",
+        "--package",
+        "forebay-doors",
+        "--lib",
+        "--",
+        "--nocapture",
+        "--test-threads=1",
+        "kit::tests::fuzz::",
+        "a_signed_request_is_read",
+    ];
+    let mut command = cargo_command(&line);
+    command.env("FOREBAY_FUZZ_SECONDS", seconds.to_string());
+    finish(command, &line)?;
+    println!("xtask fuzz: no input broke a decoder in {seconds} seconds for each");
     Ok(())
 }
 
@@ -638,6 +684,15 @@ mod tests {
         let task = Task::Model { commands: "500".to_owned(), seed: "7".to_owned() };
         assert_eq!(parse("model --seed 7 --commands 500"), Ok(task));
         assert!(parse("model --commands many").is_err() && parse("model --seed").is_err());
+    }
+
+    #[test]
+    fn the_fuzzer_takes_how_many_minutes() {
+        assert_eq!(parse("fuzz"), Ok(Task::Fuzz(600)));
+        assert_eq!(parse("fuzz --minutes 2"), Ok(Task::Fuzz(120)));
+        for wrong in ["fuzz --minutes", "fuzz --minutes 0", "fuzz --minutes long", "fuzz 3"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -300,7 +300,7 @@ impl Broker {
         };
         let driver = recovery.finish(clock.now(), config.driver.clone());
         let notes = driver.shard().notes(clock.now(), CREDENTIALS, b"", None, 2 * CREDENTIALS_MAX);
-        let credentials = Arc::new(Credentials::load(clock, notes.into_iter()));
+        let credentials = Credentials::load(clock, notes.into_iter());
         let (commands, queue) = mpsc::unbounded_channel();
         let (stage, at_stage) = watch::channel(Stage::Running);
         let memory = Memory::new(config.reply_bytes);
@@ -326,6 +326,7 @@ impl Broker {
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
         // Without an answer the task has ended already, and its handle says why.
         let secret = secret.await.unwrap_or(config.secret);
+        let credentials = Arc::new(credentials.with_secret(secret));
         let shards = Arc::from([ShardHandle::new(shard, commands, readers, secret, &config)]);
         let limits = Arc::new(config.limits);
         let (stage, doors) = (at_stage, Arc::default());

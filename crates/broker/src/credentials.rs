@@ -1,20 +1,27 @@
-//! Credentials: API tokens, and access keys for SQS. Each is a note in the log, and all of them are in memory here, so
-//! that a client is recognised without asking the shard.
+//! Credentials: API tokens, access keys for SQS, and users with passwords. Each is a note in the log, and all of them
+//! are in memory here, so that a client is recognised without asking the shard.
 //!
 //! Of a token the log has a salted hash only. Its text, `fby_ID_SECRET`, is told once, when it is created; the secret
 //! has 256 random bits, so a fast hash is enough. The secret of an access key signs requests, so the server must know
-//! it, and the log has it as it is.
+//! it, and the log has it as it is. Of a password the log has the values of SCRAM-SHA-256 (see `password`).
 //!
 //! ```text
-//! note key      "t/" or "k/", then the id
+//! note key      "t/", "k/" or "u/", then the id
 //! note value    version (1) | name | grants | created by | created | expires, 0: never
 //!               | token: salt (16) | hash (32)       key: secret | account, empty: the usual one
+//!               | user: salt (16) | iterations | stored key (32) | server key (32)
 //! ```
+
+mod desk;
+mod password;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -26,6 +33,9 @@ use forebay_core::types::Timestamp;
 use crate::access::{Grants, Principal, Standing};
 use crate::clock::Clock;
 use crate::door::CREDENTIALS;
+
+use desk::{Checked, Desk};
+pub use password::{PASSWORD_CHARACTERS, PASSWORD_ITERATIONS, Verifier};
 
 /// Credentials that a server has at most.
 pub const CREDENTIALS_MAX: usize = 10_000;
@@ -41,6 +51,8 @@ const PREFIX: &str = "fby_";
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 16;
 const SECRET_BYTES: usize = 32;
+/// Before the name of a user, in its id. No token or access key has an id like this.
+const USER_PREFIX: &str = "usr_";
 
 /// The kinds of credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,15 +61,19 @@ pub enum CredentialKind {
     Token,
     /// An access key, for SQS.
     AccessKey,
+    /// A user with a password.
+    User,
 }
 
 impl CredentialKind {
-    pub const ALL: [CredentialKind; 2] = [CredentialKind::Token, CredentialKind::AccessKey];
+    pub const ALL: [CredentialKind; 3] =
+        [CredentialKind::Token, CredentialKind::AccessKey, CredentialKind::User];
 
     pub fn name(self) -> &'static str {
         match self {
             CredentialKind::Token => "token",
             CredentialKind::AccessKey => "access_key",
+            CredentialKind::User => "user",
         }
     }
 
@@ -65,6 +81,7 @@ impl CredentialKind {
         match self {
             CredentialKind::Token => b't',
             CredentialKind::AccessKey => b'k',
+            CredentialKind::User => b'u',
         }
     }
 }
@@ -78,6 +95,8 @@ pub struct CredentialTerms {
     pub expires: Option<Timestamp>,
     /// Of an access key: the account whose queues it uses.
     pub account: Option<String>,
+    /// Of a user. None: the server draws one at random.
+    pub password: Option<Secret>,
 }
 
 /// A credential, as it may be told.
@@ -130,6 +149,13 @@ pub enum NotRecognised {
     Unknown,
     #[error("the token has expired")]
     Expired,
+    #[error("the user or the password is wrong")]
+    Password,
+    #[error("the user has expired")]
+    ExpiredUser,
+    /// It is not known whether the password is right.
+    #[error("too many passwords wait to be checked")]
+    Busy,
 }
 
 /// Recognises tokens that are issued elsewhere.
@@ -153,6 +179,18 @@ pub enum CredentialRefusal {
     Account { account: String },
     #[error("only an access key has an account")]
     AccountOfToken,
+    #[error("name of a user must be of visible ASCII characters, and have no colon. value=`{name}`")]
+    UserName { name: String },
+    #[error(
+        "password must have {} to {} characters of printable ASCII. bytes=`{bytes}`",
+        PASSWORD_CHARACTERS.start(),
+        PASSWORD_CHARACTERS.end()
+    )]
+    Password { bytes: usize },
+    #[error("only a user has a password")]
+    PasswordOfOther,
+    #[error("user {name} already exists")]
+    UserExists { name: String },
     #[error("there can be no more credentials; revoke some that are not used. limit=`{}`", CREDENTIALS_MAX)]
     TooMany,
     #[error("no such credential. id=`{id}`")]
@@ -172,8 +210,22 @@ pub struct KnownKey {
 /// What proves a credential.
 #[derive(Clone)]
 enum Proof {
-    Hash { salt: [u8; 16], hash: blake3::Hash },
+    Hash {
+        salt: [u8; 16],
+        hash: blake3::Hash,
+    },
     Secret(Secret),
+    Password {
+        verifier: Verifier,
+        /// The hash of the password, once it was right. In memory only.
+        proven: Arc<Mutex<Option<blake3::Hash>>>,
+    },
+}
+
+impl Proof {
+    fn password(verifier: Verifier) -> Proof {
+        Proof::Password { verifier, proven: Arc::default() }
+    }
 }
 
 struct Known {
@@ -219,6 +271,13 @@ impl Known {
                 put_bytes(&mut out, secret.reveal().as_bytes());
                 put_bytes(&mut out, account.as_deref().unwrap_or_default().as_bytes());
             }
+            Proof::Password { verifier, .. } => {
+                let Verifier { salt, iterations, stored_key, server_key } = verifier;
+                out.extend_from_slice(salt);
+                put_varint(&mut out, iterations.get().into());
+                out.extend_from_slice(stored_key);
+                out.extend_from_slice(server_key);
+            }
         }
         out
     }
@@ -247,6 +306,14 @@ impl Known {
                 let secret = Secret::new(cursor.text()?);
                 let account = Some(cursor.text()?).filter(|account| !account.is_empty());
                 (Proof::Secret(secret), account.map(Arc::from))
+            }
+            CredentialKind::User => {
+                let salt = cursor.take(16)?.try_into().expect("sixteen bytes were taken");
+                let iterations = u32::try_from(cursor.varint()?).ok().and_then(NonZeroU32::new);
+                let iterations = iterations.ok_or(DecodeError::OutOfRange("the iterations"))?;
+                let stored_key = cursor.take(32)?.try_into().expect("32 bytes were taken");
+                let server_key = cursor.take(32)?.try_into().expect("32 bytes were taken");
+                (Proof::password(Verifier { salt, iterations, stored_key, server_key }), None)
             }
         };
         let report = CredentialReport {
@@ -285,6 +352,18 @@ pub struct Credentials {
     admin: RwLock<Option<(blake3::Hash, Arc<Standing>)>>,
     /// Whose tokens are recognised beside those of the server.
     issuer: OnceLock<Arc<dyn TokenIssuer>>,
+    desk: Desk,
+    /// The secret of the log, which keys hashes of passwords in memory and salts of users that do not exist.
+    secret: [u8; 32],
+}
+
+/// A user, for a door that lets the client prove that it knows the password.
+#[derive(Debug, Clone)]
+pub struct KnownUser {
+    pub verifier: Verifier,
+    /// None: there is no user of this name, or it has expired. The exchange goes to its end, so that the client does
+    /// not learn which names there are.
+    pub principal: Option<Principal>,
 }
 
 /// A credential that is made and not yet durable.
@@ -299,7 +378,7 @@ pub(crate) struct Draft {
 #[derive(Debug, Clone)]
 pub struct NewCredential {
     pub report: CredentialReport,
-    /// A token, or the secret of an access key.
+    /// A token, the secret of an access key, or the password that the server has drawn. Empty: the client gave it.
     pub secret: Secret,
 }
 
@@ -308,6 +387,10 @@ impl Draft {
     pub(crate) fn label(&self) -> String {
         let CredentialReport { id, kind, name, grants, .. } = &self.known.report;
         format!("create {} {id} {name} {grants}", kind.name())
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.known.report.id
     }
 
     pub(crate) fn key(&self) -> Vec<u8> {
@@ -348,7 +431,13 @@ impl Credentials {
             }
         }
         let (known, admin) = (RwLock::new(known), RwLock::new(None));
-        Credentials { clock, known, admin, issuer: OnceLock::new() }
+        let (issuer, desk) = (OnceLock::new(), Desk::new(clock));
+        Credentials { clock, known, admin, issuer, desk, secret: [0; 32] }
+    }
+
+    /// With the secret of the log.
+    pub(crate) fn with_secret(self, secret: [u8; 32]) -> Credentials {
+        Credentials { secret, ..self }
     }
 
     /// Recognises tokens of this issuer too. Only the first one counts.
@@ -367,10 +456,11 @@ impl Credentials {
         }
     }
 
-    /// Whether any client can be recognised by a token.
+    /// Whether any client can be recognised by a token or a password.
     pub fn has_tokens(&self) -> bool {
         let now = self.clock.now();
-        let is_good = |one: &Arc<Known>| one.report.kind == CredentialKind::Token && !one.is_expired(now);
+        let is_key = |one: &Known| one.report.kind == CredentialKind::AccessKey;
+        let is_good = |one: &Arc<Known>| !is_key(one) && !one.is_expired(now);
         self.admin.read().unwrap_or_else(PoisonError::into_inner).is_some()
             || self.issuer.get().is_some()
             || self.read().values().any(is_good)
@@ -405,6 +495,100 @@ impl Credentials {
         Ok(known.principal())
     }
 
+    /// Whether a text has the form of a token of this server.
+    pub fn is_token(&self, text: &str) -> bool {
+        text.starts_with(PREFIX)
+    }
+
+    /// The client that has this password. `hides`: it takes as long for a name that no user has.
+    pub async fn recognise_user(
+        &self,
+        from: IpAddr,
+        name: &str,
+        password: &str,
+        hides: bool,
+    ) -> Result<Principal, NotRecognised> {
+        if !self.has_users() {
+            return Err(NotRecognised::Password);
+        }
+        let known = self.user(name);
+        let hash = self.hash_of_user(name, password);
+        let (verifier, proven) = match known.as_deref().map(|known| &known.proof) {
+            Some(Proof::Password { verifier, proven }) => (verifier.clone(), Some(proven.clone())),
+            _ if !hides => return Err(NotRecognised::Password),
+            _ => (self.absent(name), None),
+        };
+        let is_proven = |proven: &Arc<Mutex<Option<blake3::Hash>>>| {
+            // Hashes are compared in constant time.
+            proven.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|proven| proven == hash)
+        };
+        if !proven.as_ref().is_some_and(is_proven) {
+            if self.desk.was_wrong(&hash) {
+                return Err(NotRecognised::Password);
+            }
+            match self.desk.check(from, verifier, password.to_owned()).await {
+                Checked::Right => {}
+                Checked::Busy => return Err(NotRecognised::Busy),
+                Checked::Wrong => {
+                    self.desk.is_wrong(hash);
+                    return Err(NotRecognised::Password);
+                }
+            }
+        }
+        let (Some(known), Some(proven)) = (known, proven) else { return Err(NotRecognised::Password) };
+        *proven.lock().unwrap_or_else(PoisonError::into_inner) = Some(hash);
+        let now = self.clock.now();
+        if known.is_expired(now) {
+            return Err(NotRecognised::ExpiredUser);
+        }
+        known.used.store(now.0, Ordering::Relaxed);
+        Ok(known.principal())
+    }
+
+    /// The user of this name, for an exchange in which the password is not sent.
+    pub fn known_user(&self, name: &str) -> KnownUser {
+        let now = self.clock.now();
+        if let Some(known) = self.user(name)
+            && let Proof::Password { verifier, .. } = &known.proof
+        {
+            let principal = (!known.is_expired(now)).then(|| known.principal());
+            return KnownUser { verifier: verifier.clone(), principal };
+        }
+        KnownUser { verifier: self.absent(name), principal: None }
+    }
+
+    /// The user of this name has proved that it knows the password.
+    pub fn user_proved(&self, name: &str) {
+        self.used(&user_id(name));
+    }
+
+    /// Their ids come after all others.
+    fn has_users(&self) -> bool {
+        let from = (Bound::Included(USER_PREFIX), Bound::Unbounded);
+        self.read().range::<str, _>(from).next().is_some()
+    }
+
+    fn user(&self, name: &str) -> Option<Arc<Known>> {
+        self.read().get(&*user_id(name)).cloned()
+    }
+
+    fn hash_of_user(&self, name: &str, password: &str) -> blake3::Hash {
+        let key = blake3::derive_key("forebay 2026 passwords that were checked", &self.secret);
+        let mut hasher = blake3::Hasher::new_keyed(&key);
+        hasher.update(&name.len().to_le_bytes()).update(name.as_bytes()).update(password.as_bytes());
+        hasher.finalize()
+    }
+
+    /// The values of a user that does not exist: the same each time, and no password is right.
+    fn absent(&self, name: &str) -> Verifier {
+        let key = blake3::derive_key("forebay 2026 users that do not exist", &self.secret);
+        let mut bytes = [0; 80];
+        blake3::Hasher::new_keyed(&key).update(name.as_bytes()).finalize_xof().fill(&mut bytes);
+        let part = |at: usize| bytes[at..at + 32].try_into().expect("32 bytes");
+        let salt = bytes[..16].try_into().expect("sixteen bytes");
+        Verifier { salt, iterations: PASSWORD_ITERATIONS, stored_key: part(16), server_key: part(48) }
+    }
+
     /// The access key with this id, if it has not expired.
     pub fn access_key(&self, id: &str) -> Option<KnownKey> {
         let known = self.read().get(id).cloned()?;
@@ -436,7 +620,7 @@ impl Credentials {
 
     /// Makes a credential that counts once it is stored.
     pub(crate) fn draft(&self, by: &str, terms: CredentialTerms) -> Result<Draft, CredentialRefusal> {
-        let CredentialTerms { kind, name, grants, expires, account } = terms;
+        let CredentialTerms { kind, name, grants, expires, account, password } = terms;
         let bytes = name.len();
         if bytes == 0 || bytes > CREDENTIAL_NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(CredentialRefusal::Name { bytes });
@@ -446,10 +630,15 @@ impl Credentials {
             return Err(CredentialRefusal::Past);
         }
         match &account {
-            Some(_) if kind == CredentialKind::Token => return Err(CredentialRefusal::AccountOfToken),
+            Some(_) if kind != CredentialKind::AccessKey => return Err(CredentialRefusal::AccountOfToken),
             Some(account) if account.len() != 12 || !account.bytes().all(|byte| byte.is_ascii_digit()) => {
                 return Err(CredentialRefusal::Account { account: account.clone() });
             }
+            _ => {}
+        }
+        match kind {
+            CredentialKind::User => password::check_user(&name)?,
+            _ if password.is_some() => return Err(CredentialRefusal::PasswordOfOther),
             _ => {}
         }
         if self.read().len() >= CREDENTIALS_MAX {
@@ -468,6 +657,11 @@ impl Credentials {
                 let secret = Secret(STANDARD.encode(random::<30>()?));
                 (format!("FBAK{id:016X}"), Proof::Secret(secret.clone()), secret)
             }
+            CredentialKind::User => {
+                self.check_new(&user_id(&name))?;
+                let (proof, text) = of_password(password)?;
+                (user_id(&name), proof, text)
+            }
         };
         let report = CredentialReport {
             id: id.into(),
@@ -484,14 +678,45 @@ impl Credentials {
         Ok(Draft { known: Known::new(report, proof), text, expires })
     }
 
-    /// A credential is durable, and counts from now on.
+    /// Two users cannot have the same name.
+    pub(crate) fn check_new(&self, id: &str) -> Result<(), CredentialRefusal> {
+        match self.read().get(id).filter(|known| known.report.kind == CredentialKind::User) {
+            Some(known) => Err(CredentialRefusal::UserExists { name: known.report.name.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The user with this id, with another password.
+    pub(crate) fn draft_password(
+        &self,
+        id: &str,
+        password: Option<Secret>,
+    ) -> Result<Draft, CredentialRefusal> {
+        let found = self.read().get(id).cloned();
+        let absent = || CredentialRefusal::NoSuchCredential { id: id.to_owned() };
+        let report = found.ok_or_else(absent)?.report.clone();
+        if report.kind != CredentialKind::User {
+            return Err(CredentialRefusal::PasswordOfOther);
+        }
+        let (proof, text) = of_password(password)?;
+        let expires = report.expires;
+        Ok(Draft { known: Known::new(report, proof), text, expires })
+    }
+
+    /// A credential is durable, and counts from now on. Everything that runs in the name of the one that it replaces
+    /// ends.
     pub(crate) fn add(&self, now: Timestamp, draft: Draft) -> NewCredential {
         let Draft { known, text, .. } = draft;
         let report = known.report();
         let mut all = self.write();
         // The log has forgotten these.
         all.retain(|_, one| one.report.expires.is_none_or(|expires| now < expires + LISTED_AFTER_END));
-        all.insert(report.id.clone(), Arc::new(known));
+        if let Some(before) = all.insert(report.id.clone(), Arc::new(known)) {
+            before.standing.end();
+        }
+        if report.kind == CredentialKind::User {
+            self.desk.forget();
+        }
         NewCredential { report, secret: text }
     }
 
@@ -514,6 +739,21 @@ impl Credentials {
 
     fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<Arc<str>, Arc<Known>>> {
         self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn user_id(name: &str) -> String {
+    format!("{USER_PREFIX}{name}")
+}
+
+/// The proof of a password, and the text to tell: of one that the client gave, none.
+fn of_password(password: Option<Secret>) -> Result<(Proof, Secret), CredentialRefusal> {
+    match password {
+        Some(given) => Ok((Proof::password(Verifier::new(given.reveal())?), Secret::new(""))),
+        None => {
+            let drawn = Secret::new(URL_SAFE_NO_PAD.encode(random::<24>()?));
+            Ok((Proof::password(Verifier::new(drawn.reveal())?), drawn))
+        }
     }
 }
 

@@ -44,7 +44,8 @@ impl KeyFlags {
         let file = self.encryption_key_file.as_deref();
         let command = self.encryption_key_command.as_deref();
         let file = file.filter(|file| file.to_str().is_none_or(given));
-        Keys { file, command: command.filter(|command| given(command)), text: variable() }.read()
+        let command = command.filter(|command| given(command));
+        Keys { file, command, text: variable(), data: None }.read()
     }
 }
 
@@ -57,6 +58,8 @@ pub(crate) struct Keys<'a> {
     file: Option<&'a Path>,
     command: Option<&'a str>,
     text: Option<String>,
+    /// The folder that the keys open, of a server. The file must not be in it.
+    data: Option<&'a Path>,
 }
 
 impl<'a> Keys<'a> {
@@ -65,6 +68,7 @@ impl<'a> Keys<'a> {
             file: settings.encryption_key_file.as_deref(),
             command: settings.encryption_key_command.as_deref(),
             text: variable(),
+            data: Some(&settings.data),
         }
     }
 
@@ -93,13 +97,31 @@ impl<'a> Keys<'a> {
     pub(crate) fn read(&self) -> anyhow::Result<Option<Keyring>> {
         self.check_one()?;
         let read = match self {
-            Keys { file: Some(file), .. } => from_file(file),
+            Keys { file: Some(file), data, .. } => check_outside(file, *data).and_then(|()| from_file(file)),
             Keys { command: Some(command), .. } => from_command(command),
             Keys { text: Some(text), .. } => parse(text).context(KEY),
             _ => return Ok(None),
         };
         read.context(Exit::NotUnderstood).map(Some)
     }
+}
+
+/// Refuses a file in the data folder: every copy of the folder would have the key with it. Commands that only read a
+/// folder take it from anywhere.
+fn check_outside(file: &Path, data: Option<&Path>) -> anyhow::Result<()> {
+    let Some(data) = data else { return Ok(()) };
+    // Links may lead into the folder, and the folder may not exist yet.
+    let real = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path));
+    let (Ok(real_file), Ok(real_data)) = (real(file), real(data)) else { return Ok(()) };
+    if real_file.starts_with(&real_data) {
+        anyhow::bail!(
+            "encryption_key_file must not be in the data folder, because each copy of the folder would have the key \
+             with it. Move it elsewhere, such as /etc/forebay/keys. file=`{}` data=`{}`",
+            printable(&file.display().to_string()),
+            printable(&data.display().to_string())
+        );
+    }
+    Ok(())
 }
 
 fn from_file(file: &Path) -> anyhow::Result<Keyring> {
@@ -320,14 +342,43 @@ mod tests {
 
     #[test]
     fn keys_come_from_one_place() {
-        let both = Keys { file: Some(Path::new("keys")), command: Some("true"), text: None };
+        let both = Keys { file: Some(Path::new("keys")), command: Some("true"), text: None, data: None };
         assert!(format!("{:#}", both.read().expect_err("two places")).contains("one may be given"));
-        let command = |command| Keys { file: None, command: Some(command), text: None };
+        let command = |command| Keys { file: None, command: Some(command), text: None, data: None };
         let printed = format!("echo {HEX}");
         assert!(command(&printed).read().expect("it prints a key").is_some());
         for wrong in ["exit 3", "echo nothing", "true"] {
             assert!(command(wrong).read().is_err(), "{wrong}");
         }
-        assert!(Keys { file: None, command: None, text: None }.read().expect("nothing is given").is_none());
+        let nothing = Keys { file: None, command: None, text: None, data: None };
+        assert!(nothing.read().expect("nothing is given").is_none());
+    }
+
+    #[test]
+    fn a_key_file_in_the_data_folder_is_refused() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = std::env::temp_dir().join(format!("forebay-keys-{}", std::process::id()));
+        let (data, other) = (folder.join("data"), folder.join("other"));
+        std::fs::create_dir_all(data.join("deep")).expect("a folder");
+        std::fs::create_dir_all(&other).expect("a folder");
+        let write = |path: &Path| {
+            std::fs::write(path, HEX).expect("a file");
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+        };
+        let (inside, outside, link) = (data.join("deep/keys"), other.join("keys"), other.join("link"));
+        write(&inside);
+        write(&outside);
+        symlink(&inside, &link).expect("a link");
+        let read =
+            |file: &Path, data| Keys { file: Some(file), command: None, text: None, data }.read().map(drop);
+        for file in [&inside, &link, &data.join("../data/deep/keys")] {
+            let error = format!("{:#}", read(file, Some(&data)).expect_err("it is in the folder"));
+            assert!(error.contains("must not be in the data folder"), "{error}");
+        }
+        read(&outside, Some(&data)).expect("it is elsewhere");
+        let new = folder.join("new");
+        read(&outside, Some(&new)).expect("the folder is not there yet");
+        read(&inside, None).expect("a folder that is only looked at");
+        std::fs::remove_dir_all(&folder).expect("it is ours");
     }
 }

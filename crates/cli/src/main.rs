@@ -114,6 +114,8 @@ enum Command {
     Token(commands::credential::Token),
     /// Create, list and revoke access keys, with which SQS clients authenticate.
     Key(commands::credential::Key),
+    /// Create, list and revoke users with passwords, and change passwords.
+    User(commands::credential::User),
     /// Show a cluster: the owner of the log, the nodes, and the NATS servers.
     Cluster(commands::cluster::Cluster),
     /// Make keys for encryption at rest, and show which keys a data folder needs.
@@ -201,6 +203,7 @@ fn main() -> ExitCode {
         Command::Connections(options) => commands::connections::run(&options, output),
         Command::Token(options) => commands::credential::run_token(&options, output),
         Command::Key(options) => commands::credential::run_key(&options, output),
+        Command::User(options) => commands::credential::run_user(&options, output),
         Command::Cluster(options) => commands::cluster::run(&options, output),
         Command::Encryption(options) => encryption::run(&options, output),
         Command::Cert(options) => cert::run(&options, output),

@@ -296,6 +296,10 @@ impl Services {
         live.request(admitted.as_ref().ok());
         let who = match admitted {
             Ok(who) => who,
+            Err(refused) if refused.is_busy() => {
+                stats.count(telemetry::UNKNOWN, Some("busy"));
+                return status::busy().into_http();
+            }
             Err(refused) => {
                 // The path is the word of a client that is not known, and is not counted by.
                 stats.count(telemetry::UNKNOWN, Some("unauthenticated"));

@@ -345,6 +345,9 @@ fn is_public(path: &str) -> bool {
 }
 
 fn unauthenticated(refused: &Refused) -> Refusal {
+    if refused.is_busy() {
+        return Refusal::new(Kind::Busy, refused.to_string());
+    }
     Refusal::new(Kind::Unauthenticated, refused.to_string())
 }
 

@@ -30,7 +30,8 @@ pub use consume::{
     SettleReply, SettleResult,
 };
 pub use credential::{
-    CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind, CredentialList,
+    ChangePasswordRequest, CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind,
+    CredentialList,
 };
 // Settings are declared in the model, and their JSON with them.
 pub use forebay_model::{GroupPatch as GroupSettings, Rate, Start, StreamPatch as StreamSettings};

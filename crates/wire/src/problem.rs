@@ -99,8 +99,8 @@ kinds! {
     EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "Empty batch"
         "The publish has no message."
     Unauthenticated "unauthenticated" 401 Unauthenticated Denied Never "Not authenticated"
-        "The server needs a token and the request has none, or the token is wrong, revoked or expired. The answer \
-         does not tell which of these it is."
+        "The server needs a token, or a user with a password, and the request has none; or it is wrong, revoked or \
+         expired. The answer does not tell which of these it is."
     Denied "denied" 403 PermissionDenied Denied Never "Permission denied"
         "The client has no permission for this call. The answer is the same whether the stream or group exists or \
          not."
@@ -115,7 +115,7 @@ kinds! {
     NoSuchGroup "no-such-group" 404 NotFound NoSuchGroup Never "No such group"
         "The group does not exist."
     NoSuchCredential "no-such-credential" 404 NotFound Invalid Never "No such credential"
-        "No token or access key has this id, or it was revoked."
+        "No token, access key or user has this id, or it was revoked."
     NoSuchConnection "no-such-connection" 404 NotFound Invalid Never "No such connection"
         "No connection has this id, or it has ended."
     NoSuchJob "no-such-job" 404 NotFound Invalid Never "No such job"
@@ -130,6 +130,8 @@ kinds! {
         "The stream or group of the `PUT` already exists, with a different value of the setting in `field`."
     IdTaken "id-taken" 409 AlreadyExists Conflict Never "Message id in use"
         "The edited copy of a parked message has the id of another message of the stream."
+    UserExists "user-exists" 409 AlreadyExists Conflict Never "User exists"
+        "Another user has this name. Its password is changed with `PUT /credentials/{id}/password`."
     WrongLastSeq "wrong-last-seq" 409 FailedPrecondition WrongLastSeq Never "Unexpected last position"
         "The stream does not end at `expect_last_seq`. `last_seq` is its last position."
     LeaseNotCurrent "lease-not-current" 409 FailedPrecondition LeaseNotCurrent Never "Lease not current"
@@ -189,8 +191,8 @@ kinds! {
     NotOwner "not-owner" 503 Unavailable Stopping Later "Not the owner of the log"
         "The server is a standby of a cluster and reaches no owner of the log. `detail` says why. Nothing was done."
     Busy "busy" 503 Aborted Limit Later "Server busy"
-        "Too many connections, too many request bytes in flight, or no room for a reply because clients do \
-         not take theirs."
+        "Too many connections, too many request bytes in flight, too many passwords to check, or no room for a reply \
+         because clients do not take theirs."
     OutcomeUnknown "outcome-unknown" 503 Unknown OutcomeUnknown SameId "Outcome unknown"
         "Storage failed while the request was carried out."
     StorageFull "storage-full" 507 ResourceExhausted StorageFull Later "Storage full"

@@ -1,8 +1,10 @@
-//! Tokens and access keys: creating, listing, revoking. For administrators.
+//! Tokens, access keys and users: creating, listing, revoking. For administrators.
 
 use super::Caller;
 use crate::access::{Resource, Right};
-use crate::credentials::{self, CredentialKind, CredentialReport, CredentialTerms, NewCredential};
+use crate::credentials::{
+    self, CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Draft, NewCredential, Secret,
+};
 use crate::error::CallError;
 
 impl Caller {
@@ -10,21 +12,52 @@ impl Caller {
     pub async fn create_credential(&self, terms: CredentialTerms) -> Result<NewCredential, CallError> {
         let record = self.record(Right::Administer, Resource::Server)?;
         let record = record.about(|| format!("create {} {}", terms.kind.name(), terms.name));
-        let credentials = self.broker.credentials();
-        let draft = match credentials.draft(self.principal.name(), terms) {
+        let (credentials, by) = (self.broker.credentials().clone(), self.principal.name_shared());
+        let draft = match made(move || credentials.draft(&by, terms)).await {
             Ok(draft) => draft,
-            Err(refusal) => return record.close(Err(refusal.into())),
+            Err(refusal) => return record.close(Err(refusal)),
         };
         let record = record.about(|| draft.label());
-        let credentials = credentials.clone();
+        let credentials = self.broker.credentials().clone();
         let done = self
             .broker
             .whole()
             .ask(move |task, reply| {
                 task.decide(reply, |driver, now| {
+                    credentials.check_new(draft.id())?;
                     let (key, value) = (draft.key(), draft.value());
                     driver.put_note(now, credentials::change(&key, Some(&value), draft.forgotten()))?;
                     // In the same turn, so that the log and the memory agree also if the client has gone.
+                    Ok(credentials.add(now, draft))
+                });
+            })
+            .await;
+        record.close(done)
+    }
+
+    /// Changes the password of a user. Everything that runs with the old one ends.
+    pub async fn change_password(
+        &self,
+        id: &str,
+        password: Option<Secret>,
+    ) -> Result<NewCredential, CallError> {
+        let record = self.record(Right::Administer, Resource::Server)?;
+        let record = record.about(|| format!("change password {id}"));
+        let (credentials, of) = (self.broker.credentials().clone(), id.to_owned());
+        let draft = match made(move || credentials.draft_password(&of, password)).await {
+            Ok(draft) => draft,
+            Err(refusal) => return record.close(Err(refusal)),
+        };
+        let credentials = self.broker.credentials().clone();
+        let done = self
+            .broker
+            .whole()
+            .ask(move |task, reply| {
+                task.decide(reply, |driver, now| {
+                    // It may have been revoked since.
+                    let key = credentials.key_of(draft.id())?;
+                    let value = draft.value();
+                    driver.put_note(now, credentials::change(&key, Some(&value), draft.forgotten()))?;
                     Ok(credentials.add(now, draft))
                 });
             })
@@ -59,5 +92,15 @@ impl Caller {
             })
             .await;
         record.close(done)
+    }
+}
+
+/// Makes a credential on a thread of its own, because a password takes milliseconds of a core.
+async fn made(
+    make: impl FnOnce() -> Result<Draft, CredentialRefusal> + Send + 'static,
+) -> Result<Draft, CallError> {
+    match tokio::task::spawn_blocking(make).await {
+        Ok(made) => Ok(made?),
+        Err(_) => Err(CredentialRefusal::NoRandomness.into()),
     }
 }

@@ -12,7 +12,7 @@ fn none(clock: Clock) -> Credentials {
 
 fn terms(kind: CredentialKind, grants: &str) -> CredentialTerms {
     let grants = grants.parse().expect("grants");
-    CredentialTerms { kind, name: "ci".to_owned(), grants, expires: None, account: None }
+    CredentialTerms { kind, name: "ci".to_owned(), grants, expires: None, account: None, password: None }
 }
 
 fn made(credentials: &Credentials, terms: CredentialTerms) -> NewCredential {
@@ -57,6 +57,7 @@ fn credentials_come_back_from_their_notes_without_the_token() {
             ..terms(CredentialKind::AccessKey, "worker:*")
         },
         terms(CredentialKind::AccessKey, "admin:*"),
+        terms(CredentialKind::User, "worker:*"),
     ] {
         let draft = credentials.draft("admin", terms).expect("it can be made");
         let note = Note { version: 1, value: draft.value(), expires: draft.forgotten() };
@@ -176,4 +177,104 @@ fn a_secret_is_not_shown_by_accident() {
     for shown in [format!("{new:?}"), format!("{key:?}")] {
         assert!(!shown.contains(new.secret.reveal()), "{shown}");
     }
+}
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+fn user(name: &str, password: Option<&str>) -> CredentialTerms {
+    let password = password.map(Secret::new);
+    CredentialTerms { name: name.to_owned(), password, ..terms(CredentialKind::User, "publish:orders-*") }
+}
+
+#[tokio::test]
+async fn a_user_is_recognised_by_name_and_password() {
+    let credentials = none(Clock::start());
+    let no_user = credentials.recognise_user(HERE, "alice", "a good password", true).await;
+    assert_eq!(no_user.err(), Some(NotRecognised::Password));
+    let alice = made(&credentials, user("alice", Some("a good password")));
+    assert_eq!((&*alice.report.id, alice.secret.reveal()), ("usr_alice", ""), "it is not told again");
+    assert!(credentials.has_tokens());
+    for _ in 0..2 {
+        let who =
+            credentials.recognise_user(HERE, "alice", "a good password", true).await.expect("it is right");
+        assert_eq!((who.name(), who.grants().map(Grants::as_str)), ("alice", Some("publish:orders-*")));
+        for (name, password) in [
+            ("alice", "a good passwore"),
+            ("alice", ""),
+            ("bob", "a good password"),
+            ("", ""),
+            ("usr_alice", "x"),
+        ] {
+            let wrong = credentials.recognise_user(HERE, name, password, true).await;
+            assert_eq!(wrong.err(), Some(NotRecognised::Password), "{name} {password}");
+        }
+    }
+    let bob = made(&credentials, user("bob", None));
+    assert_eq!(bob.secret.reveal().len(), 32);
+    assert!(credentials.recognise_user(HERE, "bob", bob.secret.reveal(), true).await.is_ok());
+    assert!(credentials.recognise("a good password").is_err(), "it is no token");
+    assert!(credentials.list(Some(CredentialKind::User)).iter().all(|one| one.last_used.is_some()));
+    let again = credentials.draft("admin", user("alice", None)).err();
+    assert_eq!(again.map(|error| error.to_string()).as_deref(), Some("user alice already exists"));
+    let key = made(&credentials, terms(CredentialKind::AccessKey, "admin:*"));
+    let other = credentials.draft_password(&key.report.id, None).err();
+    assert_eq!(other, Some(CredentialRefusal::PasswordOfOther));
+}
+
+#[tokio::test]
+async fn a_new_password_replaces_the_old_one_at_once() {
+    let clock = Clock::start();
+    let credentials = none(clock);
+    made(&credentials, user("alice", Some("the first one")));
+    let who = credentials.recognise_user(HERE, "alice", "the first one", true).await.expect("it is right");
+    assert!(credentials.recognise_user(HERE, "alice", "the second one", true).await.is_err());
+    let draft = credentials.draft_password("usr_alice", Some(Secret::new("the second one"))).expect("a user");
+    let report = credentials.add(clock.now(), draft).report;
+    assert_eq!(report.grants.as_str(), "publish:orders-*", "the rights stay");
+    who.ended(clock).await;
+    assert!(credentials.recognise_user(HERE, "alice", "the first one", true).await.is_err());
+    assert!(credentials.recognise_user(HERE, "alice", "the second one", true).await.is_ok());
+    credentials.end("usr_alice");
+    assert!(credentials.recognise_user(HERE, "alice", "the second one", true).await.is_err());
+    let absent = credentials.draft_password("usr_alice", None).err();
+    assert_eq!(absent, Some(CredentialRefusal::NoSuchCredential { id: "usr_alice".to_owned() }));
+}
+
+#[tokio::test]
+async fn an_expired_user_is_not_accepted() {
+    let clock = Clock::still();
+    let credentials = none(clock);
+    let expires = Some(clock.now() + DAY);
+    made(&credentials, CredentialTerms { expires, ..user("alice", Some("a good password")) });
+    assert!(credentials.known_user("alice").principal.is_some());
+    clock.advance(DAY);
+    let expired = credentials.recognise_user(HERE, "alice", "a good password", true).await;
+    assert_eq!(expired.err(), Some(NotRecognised::ExpiredUser));
+    assert!(credentials.known_user("alice").principal.is_none() && !credentials.has_tokens());
+}
+
+#[test]
+fn a_name_that_no_user_has_looks_like_any_other() {
+    let credentials = none(Clock::still()).with_secret([9; 32]);
+    made(&credentials, user("alice", Some("a good password")));
+    let (alice, bob) = (credentials.known_user("alice"), credentials.known_user("bob"));
+    assert!(alice.principal.is_some() && bob.principal.is_none());
+    assert_eq!(alice.verifier.iterations, bob.verifier.iterations);
+    assert_eq!(bob.verifier, credentials.known_user("bob").verifier, "it is the same each time");
+    assert_ne!(bob.verifier.salt, credentials.known_user("carol").verifier.salt);
+    let other = none(Clock::still()).with_secret([8; 32]);
+    assert_ne!(bob.verifier.salt, other.known_user("bob").verifier.salt, "others cannot work it out");
+}
+
+#[test]
+fn users_that_cannot_be_are_named() {
+    let credentials = none(Clock::still());
+    let refused = |terms| credentials.draft("admin", terms).err().map(|error| error.to_string());
+    let rule = "name of a user must be of visible ASCII characters, and have no colon";
+    assert_eq!(refused(user("a:b", None)), Some(format!("{rule}. value=`a:b`")));
+    let rule = "password must have 8 to 256 characters of printable ASCII";
+    assert_eq!(refused(user("alice", Some("short"))), Some(format!("{rule}. bytes=`5`")));
+    let password = Some(Secret::new("a good password"));
+    let of_token = CredentialTerms { password, ..terms(CredentialKind::Token, "admin:*") };
+    assert_eq!(refused(of_token).as_deref(), Some("only a user has a password"));
 }

@@ -1,9 +1,13 @@
-//! `forebay token` and `forebay key`: create, list and revoke the credentials of clients.
+//! `forebay token`, `forebay key` and `forebay user`: create, list and revoke the credentials of clients.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use forebay_wire::json::{
-    CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind, Span, Time,
+    ChangePasswordRequest, CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind, Span,
+    Time,
 };
 use hyper::Method;
 
@@ -56,6 +60,48 @@ enum KeyCommand {
     /// Revoke an access key by its id, or by its name if no other key has it.
     #[command(after_help = REVOKE_KEY)]
     Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct User {
+    #[command(subcommand)]
+    command: UserCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum UserCommand {
+    /// Create a user with a password. A password that the server draws is printed once.
+    #[command(after_help = CREATE_USER)]
+    Create {
+        #[command(flatten)]
+        create: NewCredential,
+        #[command(flatten)]
+        password: PasswordFile,
+    },
+    /// List the users: names, rights, when they expire and when they were last used.
+    #[command(visible_alias = "ls", after_help = LIST_USERS)]
+    List(List),
+    /// Change the password of a user. Clients with the old one are disconnected.
+    #[command(after_help = CHANGE_PASSWORD)]
+    Password {
+        /// Its name or its id.
+        id: String,
+        #[command(flatten)]
+        password: PasswordFile,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Revoke a user. Its clients are disconnected.
+    #[command(after_help = REVOKE_USER)]
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+struct PasswordFile {
+    /// File with the password, 8 to 256 characters of printable ASCII; `-` reads the standard input. Without it the
+    /// server draws a password at random.
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -125,9 +171,33 @@ Examples:
   forebay key revoke billing
   forebay key revoke FBAK7D3F0C2B9A81E654 --yes";
 
+const CREATE_USER: &str = "\
+The password is printed to the standard output, and everything else to the standard error. The server keeps the values
+of SCRAM-SHA-256 and cannot show the password again.
+
+Examples:
+  forebay user create alice --may 'worker:orders-*' --expires 90d
+  forebay user create billing --may 'publish:invoices' --password-file billing.password
+  curl -u alice http://127.0.0.1:7070/streams";
+
+const LIST_USERS: &str = "\
+Examples:
+  forebay user list
+  forebay user list -o json";
+
+const CHANGE_PASSWORD: &str = "\
+Examples:
+  forebay user password alice
+  forebay user password billing --password-file billing.password";
+
+const REVOKE_USER: &str = "\
+Examples:
+  forebay user revoke alice
+  forebay user revoke alice --yes";
+
 pub(crate) fn run_token(token: &Token, output: Output) -> anyhow::Result<()> {
     match &token.command {
-        TokenCommand::Create(create) => self::create(CredentialKind::Token, create, None, output),
+        TokenCommand::Create(create) => self::create(CredentialKind::Token, create, None, None, output),
         TokenCommand::List(list) => self::list(CredentialKind::Token, &list.server, output),
         TokenCommand::Revoke(revoke) => self::revoke(CredentialKind::Token, revoke, output),
     }
@@ -136,10 +206,48 @@ pub(crate) fn run_token(token: &Token, output: Output) -> anyhow::Result<()> {
 pub(crate) fn run_key(key: &Key, output: Output) -> anyhow::Result<()> {
     match &key.command {
         KeyCommand::Create { create, account } => {
-            self::create(CredentialKind::AccessKey, create, account.clone(), output)
+            self::create(CredentialKind::AccessKey, create, account.clone(), None, output)
         }
         KeyCommand::List(list) => self::list(CredentialKind::AccessKey, &list.server, output),
         KeyCommand::Revoke(revoke) => self::revoke(CredentialKind::AccessKey, revoke, output),
+    }
+}
+
+pub(crate) fn run_user(user: &User, output: Output) -> anyhow::Result<()> {
+    match &user.command {
+        UserCommand::Create { create, password } => {
+            self::create(CredentialKind::User, create, None, password.read()?, output)
+        }
+        UserCommand::List(list) => self::list(CredentialKind::User, &list.server, output),
+        UserCommand::Password { id, password, server } => {
+            change_password(id, password.read()?, server, output)
+        }
+        UserCommand::Revoke(revoke) => self::revoke(CredentialKind::User, revoke, output),
+    }
+}
+
+impl PasswordFile {
+    /// The first line, without its end: editors and `echo` add one.
+    fn read(&self) -> anyhow::Result<Option<String>> {
+        let Some(file) = &self.password_file else { return Ok(None) };
+        let mut text = String::new();
+        let read = match file == Path::new("-") {
+            true => {
+                if std::io::stdin().is_terminal() {
+                    say("type the password, then Enter and Ctrl-D");
+                }
+                std::io::stdin().take(4_096).read_to_string(&mut text)
+            }
+            false => std::fs::File::open(file).and_then(|file| file.take(4_096).read_to_string(&mut text)),
+        };
+        let shown = printable(&file.display().to_string());
+        read.with_context(|| format!("cannot read the password in {shown}")).context(Exit::NotUnderstood)?;
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let text = text.strip_suffix('\r').unwrap_or(text);
+        if text.is_empty() {
+            bail!(anyhow::anyhow!(Exit::NotUnderstood).context(format!("there is no password in {shown}")));
+        }
+        Ok(Some(text.to_owned()))
     }
 }
 
@@ -147,6 +255,7 @@ fn word(kind: CredentialKind) -> &'static str {
     match kind {
         CredentialKind::Token => "token",
         CredentialKind::AccessKey => "access key",
+        CredentialKind::User => "user",
     }
 }
 
@@ -154,6 +263,7 @@ fn parameter(kind: CredentialKind) -> &'static str {
     match kind {
         CredentialKind::Token => "token",
         CredentialKind::AccessKey => "access_key",
+        CredentialKind::User => "user",
     }
 }
 
@@ -161,6 +271,7 @@ fn create(
     kind: CredentialKind,
     create: &NewCredential,
     account: Option<String>,
+    password: Option<String>,
     output: Output,
 ) -> anyhow::Result<()> {
     let request = CreateCredentialRequest {
@@ -169,25 +280,49 @@ fn create(
         grants: create.may.clone(),
         expires_in: create.expires.map(Span),
         account,
+        password,
     };
     http::with(&create.server, async |http| {
         let reply = http.send(Method::POST, "/credentials", &request).await?;
         http::show(&reply, output, |CreateCredentialReply { credential, secret }| {
             let expires = credential.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string());
+            let told = if secret.is_empty() { "" } else { ". Its secret is not shown again" };
             say(&format!(
-                "{} {} created: id {}, may {}, expires {expires}. Its secret is not shown again",
+                "{} {} created: id {}, may {}, expires {expires}{told}",
                 word(kind),
                 printable(&credential.name),
                 printable(&credential.id),
                 printable(&credential.grants),
             ));
             match kind {
-                CredentialKind::Token => print(&format!("{}\n", printable(secret))),
+                CredentialKind::User if secret.is_empty() => Ok(()),
+                CredentialKind::Token | CredentialKind::User => print(&format!("{}\n", printable(secret))),
                 CredentialKind::AccessKey => {
                     let (name, id) = (printable(&credential.name), printable(&credential.id));
                     let secret = printable(secret);
                     print(&format!("[{name}]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n"))
                 }
+            }
+        })
+    })
+}
+
+fn change_password(
+    id: &str,
+    password: Option<String>,
+    server: &Server,
+    output: Output,
+) -> anyhow::Result<()> {
+    http::with(server, async |http| {
+        let found = find(http, CredentialKind::User, id).await?;
+        let path = format!("/credentials/{}/password", encoded(&found.id));
+        let reply =
+            http.send(Method::PUT, &path, &ChangePasswordRequest { password: password.clone() }).await?;
+        http::show(&reply, output, |CreateCredentialReply { credential, secret }| {
+            say(&format!("the password of user {} was changed", printable(&credential.name)));
+            match secret.is_empty() {
+                true => Ok(()),
+                false => print(&format!("{}\n", printable(secret))),
             }
         })
     })

@@ -86,7 +86,7 @@ fn wait_of(count: u32) -> Duration {
 }
 
 /// A client of IPv6 has a network of addresses to itself.
-fn network_of(address: IpAddr) -> IpAddr {
+pub(super) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {

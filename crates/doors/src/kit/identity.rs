@@ -1,6 +1,5 @@
 //! Who a client is. Every door asks here, once for each request, before anything of the request is read but its head.
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +13,7 @@ use base64::prelude::BASE64_STANDARD;
 use forebay_broker::api::Secret;
 use forebay_broker::api::{DoorStats, Entrance, NotRecognised, Principal};
 
-use super::attempts::Attempts;
+use super::attempts::{Attempts, network_of};
 #[cfg(feature = "dashboard")]
 use super::sessions::Sessions;
 
@@ -40,7 +39,7 @@ pub(crate) struct Client(pub(crate) Principal);
 pub(crate) enum Refused {
     #[error("a credential is needed: send `Authorization: Bearer TOKEN`")]
     Missing,
-    #[error("the Authorization header must be one `Bearer TOKEN`, or `Basic` with the token as the password")]
+    #[error("the Authorization header must be one `Bearer TOKEN`, or `Basic` with a user and its password")]
     Malformed,
     #[error(transparent)]
     NotRecognised(#[from] NotRecognised),
@@ -48,7 +47,25 @@ pub(crate) enum Refused {
     NoOrigin,
 }
 
-/// Recognises clients by their tokens.
+impl Refused {
+    /// It is not known whether the credential is right, and the client may try again.
+    pub(crate) fn is_busy(self) -> bool {
+        self == Refused::NotRecognised(NotRecognised::Busy)
+    }
+}
+
+/// A credential, as a request has it.
+#[derive(Debug, PartialEq, Eq)]
+enum Given<'a> {
+    Token(&'a str),
+    /// A user with a password; or any name, with a token as the password.
+    Password {
+        user: String,
+        password: String,
+    },
+}
+
+/// Recognises clients by their tokens and passwords.
 pub(crate) struct Gate {
     broker: Entrance,
     anonymous: Anonymous,
@@ -76,8 +93,9 @@ impl Gate {
         if !headers.contains_key(header::AUTHORIZATION) && self.anonymous == Anonymous::Owner {
             return Ok(Principal::owner());
         }
-        match self.recognise(headers) {
+        match self.recognise(from, headers, true).await {
             Ok(principal) => Ok(principal),
+            Err(refused) if refused.is_busy() => Err(refused),
             Err(refused) => Err(self.failed(from, refused).await),
         }
     }
@@ -97,14 +115,32 @@ impl Gate {
         headers: &HeaderMap,
     ) -> Result<Principal, Refused> {
         match self.anonymous {
-            Anonymous::Owner => Ok(self.recognise(headers).unwrap_or_else(|_| Principal::owner())),
+            Anonymous::Owner => {
+                let known = self.recognise(from, headers, false).await;
+                Ok(known.unwrap_or_else(|_| Principal::owner()))
+            }
             Anonymous::Refused => self.admit(from, headers).await,
         }
     }
 
-    fn recognise(&self, headers: &HeaderMap) -> Result<Principal, Refused> {
-        let token = token(headers)?;
-        Ok(self.broker.credentials().recognise(&token)?)
+    /// `hides`: whether the client must not learn which users there are.
+    async fn recognise(
+        &self,
+        from: SocketAddr,
+        headers: &HeaderMap,
+        hides: bool,
+    ) -> Result<Principal, Refused> {
+        let credentials = self.broker.credentials();
+        match given(headers)? {
+            Given::Token(token) => Ok(credentials.recognise(token)?),
+            // A token is looked up quickly, and no password looks like one.
+            Given::Password { user, password } => match credentials.recognise(&password) {
+                Err(NotRecognised::Unknown) if !credentials.is_token(&password) => {
+                    Ok(credentials.recognise_user(network_of(from.ip()), &user, &password, hides).await?)
+                }
+                known => Ok(known?),
+            },
+        }
     }
 }
 
@@ -150,7 +186,7 @@ impl Gate {
     }
 }
 
-fn token(headers: &HeaderMap) -> Result<Cow<'_, str>, Refused> {
+fn given(headers: &HeaderMap) -> Result<Given<'_>, Refused> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let value = match (given.next(), given.next()) {
         (None, _) => return Err(Refused::Missing),
@@ -160,16 +196,25 @@ fn token(headers: &HeaderMap) -> Result<Cow<'_, str>, Refused> {
     let text = value.to_str().ok().filter(|text| text.len() <= CREDENTIAL_BYTES_MAX);
     let (scheme, token) = text.and_then(|text| text.split_once(' ')).ok_or(Refused::Malformed)?;
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Ok(Cow::Borrowed(token.trim()));
+        return Ok(Given::Token(token.trim()));
     }
     let password = scheme.eq_ignore_ascii_case("basic").then(|| password(token.trim())).flatten();
-    password.map(Cow::Owned).ok_or(Refused::Malformed)
+    password.ok_or(Refused::Malformed)
 }
 
-/// The password of `user:password` in base64. The user may have any name.
-fn password(encoded: &str) -> Option<String> {
+/// `user:password` in base64.
+fn password<'a>(encoded: &str) -> Option<Given<'a>> {
     let text = String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()?;
-    text.split_once(':').map(|(_, password)| password.to_owned())
+    let (user, password) = text.split_once(':')?;
+    Some(Given::Password { user: user.to_owned(), password: password.to_owned() })
+}
+
+/// Reads the header of a credential, for the fuzzer.
+#[cfg(test)]
+pub(crate) fn fuzz_given(headers: &HeaderMap) {
+    if let Ok(Given::Token(text)) = given(headers) {
+        assert!(text.len() <= CREDENTIAL_BYTES_MAX);
+    }
 }
 
 #[cfg(test)]
@@ -185,11 +230,14 @@ mod tests {
             for value in values {
                 headers.append(header::AUTHORIZATION, HeaderValue::from_str(value).expect("a value"));
             }
-            token(&headers).map(Cow::into_owned)
+            given(&headers).map(|given| match given {
+                Given::Token(token) => token.to_owned(),
+                Given::Password { user, password } => format!("{user} with {password}"),
+            })
         };
         assert_eq!(of(&["Bearer abc"]).as_deref(), Ok("abc"));
         assert_eq!(of(&["bearer  abc "]).as_deref(), Ok("abc"));
-        assert_eq!(of(&["Basic YWRtaW46YTpi"]).as_deref(), Ok("a:b"));
+        assert_eq!(of(&["Basic YWRtaW46YTpi"]).as_deref(), Ok("admin with a:b"));
         assert_eq!(of(&[]), Err(Refused::Missing));
         for wrong in [&["abc"][..], &["Basic abc"], &[""], &["Bearer"], &["Bearer a", "Bearer b"]] {
             assert_eq!(of(wrong), Err(Refused::Malformed), "{wrong:?}");

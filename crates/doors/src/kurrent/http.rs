@@ -116,6 +116,9 @@ pub(super) fn text(status: StatusCode, message: &str) -> Response<Body> {
 
 /// The answer to a client that is not let in.
 pub(super) fn unauthenticated(refused: &Refused) -> Response<Body> {
+    if refused.is_busy() {
+        return closing(text(StatusCode::SERVICE_UNAVAILABLE, &refused.to_string()));
+    }
     let mut answer = text(StatusCode::UNAUTHORIZED, &refused.to_string());
     let challenge = HeaderValue::from_static("Basic realm=\"forebay\"");
     answer.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);

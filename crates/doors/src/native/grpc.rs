@@ -315,6 +315,13 @@ impl Forebay for NativeDoor {
         self.answer(request, credentials::list).await
     }
 
+    async fn change_password(
+        &self,
+        request: Request<v1::ChangePasswordRequest>,
+    ) -> Answer<v1::ChangePasswordReply> {
+        self.answer(request, credentials::change_password).await
+    }
+
     async fn revoke_credential(
         &self,
         request: Request<v1::RevokeCredentialRequest>,

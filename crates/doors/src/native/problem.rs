@@ -186,7 +186,15 @@ impl Refusal {
     /// Why a credential was not made or revoked.
     fn of_credential(refusal: &CredentialRefusal) -> Refusal {
         let (kind, field) = match refusal {
-            CredentialRefusal::Name { .. } => (Kind::InvalidField, "name"),
+            CredentialRefusal::Name { .. } | CredentialRefusal::UserName { .. } => {
+                (Kind::InvalidField, "name")
+            }
+            CredentialRefusal::Password { .. } | CredentialRefusal::PasswordOfOther => {
+                (Kind::InvalidField, "password")
+            }
+            CredentialRefusal::UserExists { .. } => {
+                return Refusal::new(Kind::UserExists, refusal.to_string());
+            }
             CredentialRefusal::Past => (Kind::InvalidField, "expires"),
             CredentialRefusal::Account { .. } | CredentialRefusal::AccountOfToken => {
                 (Kind::InvalidField, "account")

@@ -17,6 +17,7 @@ mod native;
 #[cfg(feature = "dashboard")]
 mod pages;
 mod sqs;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +95,7 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("DELETE /streams/{stream}/groups/{group}/jobs/{job}", TRIAGE),
     ("POST /credentials", Grants("admin:*")),
     ("GET /credentials", Grants("admin:*")),
+    ("PUT /credentials/{id}/password", Grants("admin:*")),
     ("DELETE /credentials/{id}", Grants("admin:*")),
     ("GET /connections", Grants("monitor:*")),
     ("DELETE /connections/{connection}", Grants("operate:*")),
@@ -144,6 +146,7 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("CancelJob", TRIAGE),
     ("CreateCredential", Grants("admin:*")),
     ("ListCredentials", Grants("admin:*")),
+    ("ChangePassword", Grants("admin:*")),
     ("RevokeCredential", Grants("admin:*")),
     // SQS, on the queue `work`, whose group is `queue`.
     ("sqs AddPermission", Grants("configure:work")),
@@ -311,6 +314,7 @@ impl Stage {
                 grants: grants.parse().expect("grants"),
                 expires: expires.map(|time| clock.now() + time),
                 account: None,
+                password: None,
             };
             owner.create_credential(terms).await.expect("it is created")
         };

@@ -42,12 +42,32 @@ pub struct CreateCredentialRequest {
     /// How long it is accepted. Absent: until it is revoked.
     #[prost(uint64, optional, tag = "5")]
     pub expires_in_ms: ::core::option::Option<u64>,
+    /// Of a user: 8 to 256 characters of printable ASCII. Empty: the server draws one at random.
+    #[prost(string, tag = "6")]
+    pub password: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateCredentialReply {
     #[prost(message, optional, tag = "1")]
     pub credential: ::core::option::Option<Credential>,
-    /// The token, or the secret of the access key. The server does not tell it again.
+    /// The token, the secret of the access key, or the password that the server has drawn; empty if the request had the
+    /// password. The server does not tell it again.
+    #[prost(string, tag = "2")]
+    pub secret: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangePasswordRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// 8 to 256 characters of printable ASCII. Empty: the server draws one at random.
+    #[prost(string, tag = "2")]
+    pub password: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ChangePasswordReply {
+    #[prost(message, optional, tag = "1")]
+    pub credential: ::core::option::Option<Credential>,
+    /// The password that the server has drawn; empty if the request had it. The server does not tell it again.
     #[prost(string, tag = "2")]
     pub secret: ::prost::alloc::string::String,
 }
@@ -85,6 +105,8 @@ pub enum CredentialKind {
     Token = 1,
     /// An access key, for SQS.
     AccessKey = 2,
+    /// A user with a password.
+    User = 3,
 }
 impl CredentialKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -96,6 +118,7 @@ impl CredentialKind {
             Self::Unspecified => "CREDENTIAL_KIND_UNSPECIFIED",
             Self::Token => "CREDENTIAL_KIND_TOKEN",
             Self::AccessKey => "CREDENTIAL_KIND_ACCESS_KEY",
+            Self::User => "CREDENTIAL_KIND_USER",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -104,6 +127,7 @@ impl CredentialKind {
             "CREDENTIAL_KIND_UNSPECIFIED" => Some(Self::Unspecified),
             "CREDENTIAL_KIND_TOKEN" => Some(Self::Token),
             "CREDENTIAL_KIND_ACCESS_KEY" => Some(Self::AccessKey),
+            "CREDENTIAL_KIND_USER" => Some(Self::User),
             _ => None,
         }
     }
@@ -3230,8 +3254,8 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "CancelJob"));
             self.inner.unary(req, path, codec).await
         }
-        /// Creates a token or an access key. The reply has its secret, which is not told again. For administrators, as
-        /// the next two.
+        /// Creates a token, an access key or a user. The reply has its secret, which is not told again. For administrators, as
+        /// the next three.
         pub async fn create_credential(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateCredentialRequest>,
@@ -3256,7 +3280,7 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "CreateCredential"));
             self.inner.unary(req, path, codec).await
         }
-        /// Lists tokens and access keys, by id, without their secrets.
+        /// Lists tokens, access keys and users, by id, without their secrets.
         pub async fn list_credentials(
             &mut self,
             request: impl tonic::IntoRequest<super::ListCredentialsRequest>,
@@ -3281,7 +3305,32 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "ListCredentials"));
             self.inner.unary(req, path, codec).await
         }
-        /// Revokes a token or an access key. Everything that runs in its name ends.
+        /// Changes the password of a user. Everything that runs with the old one ends.
+        pub async fn change_password(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ChangePasswordRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangePasswordReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/ChangePassword",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "ChangePassword"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Revokes a token, an access key or a user. Everything that runs in its name ends.
         pub async fn revoke_credential(
             &mut self,
             request: impl tonic::IntoRequest<super::RevokeCredentialRequest>,
@@ -3643,8 +3692,8 @@ pub mod forebay_server {
         ) -> std::result::Result<tonic::Response<super::CancelJobReply>, tonic::Status> {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// Creates a token or an access key. The reply has its secret, which is not told again. For administrators, as
-        /// the next two.
+        /// Creates a token, an access key or a user. The reply has its secret, which is not told again. For administrators, as
+        /// the next three.
         async fn create_credential(
             &self,
             request: tonic::Request<super::CreateCredentialRequest>,
@@ -3654,7 +3703,7 @@ pub mod forebay_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// Lists tokens and access keys, by id, without their secrets.
+        /// Lists tokens, access keys and users, by id, without their secrets.
         async fn list_credentials(
             &self,
             request: tonic::Request<super::ListCredentialsRequest>,
@@ -3664,7 +3713,17 @@ pub mod forebay_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// Revokes a token or an access key. Everything that runs in its name ends.
+        /// Changes the password of a user. Everything that runs with the old one ends.
+        async fn change_password(
+            &self,
+            request: tonic::Request<super::ChangePasswordRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangePasswordReply>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Revokes a token, an access key or a user. Everything that runs in its name ends.
         async fn revoke_credential(
             &self,
             request: tonic::Request<super::RevokeCredentialRequest>,
@@ -5383,6 +5442,51 @@ pub mod forebay_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListCredentialsSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/ChangePassword" => {
+                    #[allow(non_camel_case_types)]
+                    struct ChangePasswordSvc<T: Forebay>(pub Arc<T>);
+                    impl<
+                        T: Forebay,
+                    > tonic::server::UnaryService<super::ChangePasswordRequest>
+                    for ChangePasswordSvc<T> {
+                        type Response = super::ChangePasswordReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ChangePasswordRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::change_password(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ChangePasswordSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

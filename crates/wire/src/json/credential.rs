@@ -1,4 +1,4 @@
-//! Tokens and access keys.
+//! Tokens, access keys and users.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,8 @@ pub enum CredentialKind {
     Token,
     /// An access key, for SQS.
     AccessKey,
+    /// A user with a password.
+    User,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +31,18 @@ pub struct CreateCredentialRequest {
     /// Of an access key: the account whose queues it uses, twelve digits. The default account if it is left out.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
+    /// Of a user: 8 to 256 characters of printable ASCII. The server draws one at random if it is left out.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ChangePasswordRequest {
+    /// 8 to 256 characters of printable ASCII. The server draws one at random if it is left out.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
 }
 
 /// A credential, without its secret.
@@ -56,7 +70,8 @@ pub struct Credential {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CreateCredentialReply {
     pub credential: Credential,
-    /// The token, or the secret of the access key. The server does not tell it again.
+    /// The token, the secret of the access key, or the password that the server has drawn; empty if the request had
+    /// the password. The server does not tell it again.
     pub secret: String,
 }
 

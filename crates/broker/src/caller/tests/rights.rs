@@ -251,6 +251,7 @@ async fn credentials_outlive_the_server_until_they_are_revoked() {
         grants: grants.parse().expect("grants"),
         expires: None,
         account: None,
+        password: None,
     };
     let new = owner.create_credential(terms("worker:work")).await.expect("it is created");
     let other = owner.create_credential(terms("admin:*")).await.expect("it is created");
@@ -319,6 +320,7 @@ async fn administrative_calls_are_recorded_with_their_outcome() {
         grants: "publish:a".parse().expect("grants"),
         expires: None,
         account: None,
+        password: None,
     };
     assert!(alice.create_credential(terms.clone()).await.is_err());
     assert_eq!(recorded(), denied(Right::Administer, "the server"));

@@ -165,6 +165,100 @@ fn a_certificate_is_replaced_while_clients_work() {
     assert!(std::path::Path::new(&new).exists());
 }
 
+/// The first message of a client that offers one version, these cipher suites and these protocols.
+fn hello(version: u16, suites: &[u16], protocols: &[&str]) -> Vec<u8> {
+    fn sized(body: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(body.len()).expect("it is short").to_be_bytes();
+        [&length[..], body].concat()
+    }
+    let numbers = |numbers: &[u16]| numbers.iter().flat_map(|one| one.to_be_bytes()).collect::<Vec<u8>>();
+    let extension = |kind: u16, body: &[u8]| [&kind.to_be_bytes()[..], &sized(body)].concat();
+    // x25519 and P-256; signatures with ECDSA, RSA and Ed25519; uncompressed points.
+    let mut extensions = extension(10, &sized(&numbers(&[0x001d, 0x0017])));
+    let signatures = [0x0403, 0x0503, 0x0807, 0x0804, 0x0401, 0x0203, 0x0201];
+    extensions.extend(extension(13, &sized(&numbers(&signatures))));
+    extensions.extend(extension(11, &[1, 0]));
+    if !protocols.is_empty() {
+        let named = |name: &&str| [&[u8::try_from(name.len()).expect("short")], name.as_bytes()].concat();
+        let list: Vec<u8> = protocols.iter().flat_map(named).collect();
+        extensions.extend(extension(16, &sized(&list)));
+    }
+    if version == 0x0304 {
+        extensions.extend(extension(43, &[2, 3, 4]));
+        let share = [&numbers(&[0x001d])[..], &sized(&[9; 32])].concat();
+        extensions.extend(extension(51, &sized(&share)));
+    }
+    let mut body = version.min(0x0303).to_be_bytes().to_vec();
+    body.extend([7; 32]);
+    body.push(0);
+    body.extend(sized(&numbers(suites)));
+    body.extend([1, 0]);
+    body.extend(sized(&extensions));
+    let length = u32::try_from(body.len()).expect("it is short").to_be_bytes();
+    let handshake = [&[1], &length[1..], &body].concat();
+    [&[22, 3, 1], &sized(&handshake)[..]].concat()
+}
+
+/// Version and cipher suite that a server chose. `None`: it refused with an alert.
+fn chosen(address: &str, hello: &[u8]) -> Option<(u16, u16, Vec<u8>)> {
+    use std::io::{Read as _, Write as _};
+    let mut socket = std::net::TcpStream::connect(address).expect("the server listens");
+    socket.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be set");
+    socket.write_all(hello).expect("it is taken");
+    let mut head = [0; 5];
+    socket.read_exact(&mut head).expect("an answer");
+    let mut body = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+    socket.read_exact(&mut body).expect("all of the answer");
+    match head[0] {
+        21 => return None,
+        22 => assert_eq!(body[0], 2, "a hello of the server"),
+        other => panic!("a record of another kind: {other}"),
+    }
+    let number = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
+    let suite_at = 4 + 2 + 32 + 1 + usize::from(body[4 + 2 + 32]);
+    let extensions = &body[suite_at + 3..];
+    // The extension with the version, of TLS 1.3.
+    let is_13 = extensions.windows(6).any(|part| part == [0, 43, 0, 2, 3, 4]);
+    Some((if is_13 { 0x0304 } else { number(4) }, number(suite_at), extensions.to_vec()))
+}
+
+#[test]
+fn only_good_versions_and_ciphers_are_spoken() {
+    const GOOD_12: [u16; 3] = [0xc02b, 0xc02c, 0xcca9];
+    const GOOD_13: [u16; 3] = [0x1301, 0x1302, 0x1303];
+    // Without encryption, RC4, 3DES, static RSA with CBC and with GCM, CBC with ECDHE, DHE, anonymous.
+    const BAD: [u16; 12] =
+        [0x0001, 0xc006, 0x0005, 0xc007, 0x000a, 0xc008, 0x002f, 0x009c, 0xc009, 0xc00a, 0x009e, 0xc018];
+    let secure = Secure::start("probed");
+    let address = &secure.server.address;
+    let all = [&GOOD_12[..], &BAD].concat();
+    for old in [0x0300, 0x0301, 0x0302] {
+        assert_eq!(chosen(address, &hello(old, &all, &[])), None, "version {old:x}");
+    }
+    for suite in GOOD_12 {
+        let (version, is, _) = chosen(address, &hello(0x0303, &[suite], &[])).expect("it is spoken");
+        assert_eq!((version, is), (0x0303, suite));
+    }
+    for suite in GOOD_13 {
+        let (version, is, _) = chosen(address, &hello(0x0304, &[suite], &[])).expect("it is spoken");
+        assert_eq!((version, is), (0x0304, suite));
+    }
+    for suite in BAD {
+        assert_eq!(chosen(address, &hello(0x0303, &[suite], &[])), None, "suite {suite:x}");
+    }
+    // A client that offers good and bad ones gets a good one.
+    let (_, is, _) =
+        chosen(address, &hello(0x0303, &[&BAD[..], &GOOD_12].concat(), &[])).expect("it is spoken");
+    assert!(GOOD_12.contains(&is), "{is:x}");
+    for (offered, expected) in [(&["h2", "http/1.1"][..], "h2"), (&["http/1.1"], "http/1.1")] {
+        let (_, _, extensions) = chosen(address, &hello(0x0303, &GOOD_12, offered)).expect("it is spoken");
+        let named = [&[u8::try_from(expected.len()).expect("short")], expected.as_bytes()].concat();
+        assert!(extensions.windows(named.len()).any(|part| part == named), "{expected}");
+    }
+    assert_eq!(chosen(address, &hello(0x0303, &GOOD_12, &["smtp"])), None, "another protocol");
+    secure.run("server.pem", &["pub", "work", "x"]).good();
+}
+
 #[test]
 fn files_that_are_no_certificate_keep_the_server_from_starting() {
     let folder = Folder::made("no-certificate");

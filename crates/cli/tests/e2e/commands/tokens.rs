@@ -99,6 +99,43 @@ fn a_token_is_created_used_listed_and_revoked() {
 }
 
 #[test]
+fn a_user_is_created_used_changed_and_revoked() {
+    let folder = Folder::made("users");
+    let server = start(&folder);
+    let file = private(&folder, "alice.password", "correct horse battery\n");
+    let create = ["user", "create", "alice", "--may", "publish:orders-*", "--password-file", &file];
+    assert_eq!(with(&server, ADMIN, &create).good(), "", "a password that was given is not shown");
+    with(&server, ADMIN, &create).refused(9, &["user alice already exists"]);
+    let drawn = with(&server, ADMIN, &["user", "create", "bob", "--may", "view:*"]).good();
+    assert_eq!(drawn.trim().len(), 32, "{drawn}");
+    let empty = private(&folder, "empty", "\n");
+    with(&server, ADMIN, &["user", "password", "bob", "--password-file", &empty])
+        .refused(2, &["no password"]);
+    let changed = with(&server, ADMIN, &["user", "password", "bob"]).good();
+    assert_ne!(changed, drawn);
+    let listed = with(&server, ADMIN, &["user", "list"]).good();
+    assert!(listed.contains("usr_alice") && listed.contains("usr_bob"), "{listed}");
+    with(&server, ADMIN, &["user", "revoke", "bob", "--yes"]).good();
+    with(&server, ADMIN, &["user", "password", "bob"]).refused(8, &["no such user"]);
+    let log: String = server.stop().iter().map(ToString::to_string).collect();
+    let audit = std::fs::read_to_string(folder.file("audit.log")).expect("there is an audit");
+    let secrets = ["correct horse", drawn.trim(), changed.trim()];
+    assert!(
+        !secrets.iter().any(|secret| log.contains(secret) || audit.contains(secret)),
+        "none is written down"
+    );
+    for entry in std::fs::read_dir(folder.file("data")).expect("a folder") {
+        let bytes = std::fs::read(entry.expect("an entry").path()).unwrap_or_default();
+        // Most of a file is zeros, and a secret has none.
+        for part in bytes.split(|byte| *byte == 0).filter(|part| part.len() > 12) {
+            let text = String::from_utf8_lossy(part);
+            assert!(!secrets.iter().any(|secret| text.contains(secret)), "no secret is in the data folder");
+        }
+    }
+    assert!(audit.contains("change password usr_bob") && audit.contains("create user usr_alice"), "{audit}");
+}
+
+#[test]
 fn a_wrong_grant_is_named() {
     let folder = Folder::made("grants");
     let server = start(&folder);

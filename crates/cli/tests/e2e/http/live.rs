@@ -11,6 +11,7 @@ const CONTRACT: &str = "
     DELETE /credentials/{id}
     GET /credentials
     POST /credentials
+    PUT /credentials/{id}/password
     GET /streams
     GET /streams/{stream}
     DELETE /streams/{stream}

@@ -1,4 +1,4 @@
-//! The calls about tokens and access keys.
+//! The calls about tokens, access keys and users.
 
 use std::time::Duration;
 
@@ -14,12 +14,22 @@ pub(super) async fn create(
     request: v1::CreateCredentialRequest,
 ) -> Answer<v1::CreateCredentialReply> {
     let kind = kind(request.kind)?.ok_or_else(|| Refusal::field("kind", "must be given"))?;
-    let v1::CreateCredentialRequest { name, grants, account, expires_in_ms, .. } = request;
+    let v1::CreateCredentialRequest { name, grants, account, expires_in_ms, password, .. } = request;
     let expires_in = expires_in_ms.map(Duration::from_millis);
-    let terms = NewTerms { kind, name, grants, account: some(account), expires_in };
+    let (account, password) = (some(account), some(password));
+    let terms = NewTerms { kind, name, grants, account, expires_in, password };
     let new = service.create_credential(terms).await?;
     let secret = new.secret.reveal().to_owned();
     Ok(v1::CreateCredentialReply { credential: Some(report(&new.report)), secret })
+}
+
+pub(super) async fn change_password(
+    service: Service,
+    request: v1::ChangePasswordRequest,
+) -> Answer<v1::ChangePasswordReply> {
+    let new = service.change_password(&request.id, some(request.password)).await?;
+    let secret = new.secret.reveal().to_owned();
+    Ok(v1::ChangePasswordReply { credential: Some(report(&new.report)), secret })
 }
 
 pub(super) async fn list(
@@ -55,7 +65,8 @@ fn kind(wire: i32) -> Answer<Option<CredentialKind>> {
         Ok(v1::CredentialKind::Unspecified) => Ok(None),
         Ok(v1::CredentialKind::Token) => Ok(Some(CredentialKind::Token)),
         Ok(v1::CredentialKind::AccessKey) => Ok(Some(CredentialKind::AccessKey)),
-        Err(_) => Err(Refusal::value("kind", "must be token or access_key", wire)),
+        Ok(v1::CredentialKind::User) => Ok(Some(CredentialKind::User)),
+        Err(_) => Err(Refusal::value("kind", "must be token, access_key or user", wire)),
     }
 }
 
@@ -63,6 +74,7 @@ fn report(of: &CredentialReport) -> v1::Credential {
     let kind = match of.kind {
         CredentialKind::Token => v1::CredentialKind::Token,
         CredentialKind::AccessKey => v1::CredentialKind::AccessKey,
+        CredentialKind::User => v1::CredentialKind::User,
     };
     v1::Credential {
         id: of.id.to_string(),

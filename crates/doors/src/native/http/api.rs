@@ -430,8 +430,8 @@ fn job_calls(api: &mut Api) {
 
 fn credential_calls(api: &mut Api) {
     let of = |method, path, id, what| Call::new(method, path, id, what).tag("credentials");
-    let create = "Create a token or an access key. The answer has its secret, which is not told again. For \
-                  administrators, as the next two.";
+    let create = "Create a token, an access key or a user. The answer has its secret, which is not told again. For \
+                  administrators, as the next three.";
     api.add(
         of(Method::POST, "/credentials", "createCredential", create)
             .takes::<json::CreateCredentialRequest>(
@@ -442,8 +442,8 @@ fn credential_calls(api: &mut Api) {
             .grpc("CreateCredential"),
         credentials::create,
     );
-    let list = "Tokens and access keys, by id, without their secrets.";
-    let kind = Parameter::text("kind", "`token` or `access_key`. Default: both.");
+    let list = "Tokens, access keys and users, by id, without their secrets.";
+    let kind = Parameter::text("kind", "`token`, `access_key` or `user`. Default: all.");
     api.add(
         of(Method::GET, "/credentials", "listCredentials", list)
             .query(std::iter::once(kind).chain(page()))
@@ -451,7 +451,17 @@ fn credential_calls(api: &mut Api) {
             .grpc("ListCredentials"),
         credentials::list,
     );
-    let revoke = "Revoke a token or an access key. Everything that runs in its name ends.";
+    let change = "Change the password of a user. Everything that runs with the old one ends. Without `password` the \
+                  server draws one, which the answer has and no other.";
+    api.add(
+        of(Method::PUT, "/credentials/{id}/password", "changePassword", change)
+            .takes::<json::ChangePasswordRequest>(json!({ "password": "correct horse battery" }))
+            .gives::<json::CreateCredentialReply>(200)
+            .fails(&[404])
+            .grpc("ChangePassword"),
+        credentials::change_password,
+    );
+    let revoke = "Revoke a token, an access key or a user. Everything that runs in its name ends.";
     api.add(
         of(Method::DELETE, "/credentials/{id}", "revokeCredential", revoke)
             .fails(&[404])
@@ -863,6 +873,7 @@ mod tests {
                 "ExtendRequest" => read::<json::ExtendRequest>(example),
                 "SelectRequest" => read::<json::SelectRequest>(example),
                 "Message" => read::<json::Message>(example),
+                "ChangePasswordRequest" => read::<json::ChangePasswordRequest>(example),
                 "CreateCredentialRequest" => read::<json::CreateCredentialRequest>(example),
                 other => panic!("{call} takes {other}"),
             }

@@ -231,6 +231,6 @@ pub(super) const TAGS: [(&str, &str); 7] = [
     ("groups", "Groups of competing consumers: settings, monitoring, pausing, resetting."),
     ("consumers", "Receiving messages, and settling their leases."),
     ("parked", "Parked messages, which other systems call dead letters, and jobs on them."),
-    ("credentials", "Tokens of clients and access keys of SQS clients."),
+    ("credentials", "Tokens of clients, access keys of SQS clients, and users with passwords."),
     ("server", "The server itself."),
 ];

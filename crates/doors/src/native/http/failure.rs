@@ -88,7 +88,9 @@ impl IntoResponse for Failure {
 /// The answer to a client that is not known.
 pub(in crate::native) fn unauthenticated(refusal: Refusal) -> Response<Body> {
     let mut answer = Failure::from(refusal).closing().into_response();
-    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    if answer.status() == StatusCode::UNAUTHORIZED {
+        answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     answer
 }
 

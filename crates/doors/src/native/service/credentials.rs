@@ -1,9 +1,9 @@
-//! Tokens and access keys, for administrators.
+//! Tokens, access keys and users, for administrators.
 
 use std::time::Duration;
 
 use forebay_broker::api::{
-    CredentialKind, CredentialReport, CredentialTerms, GrantError, Grants, NewCredential, Page,
+    CredentialKind, CredentialReport, CredentialTerms, GrantError, Grants, NewCredential, Page, Secret,
 };
 use forebay_wire::problem::Kind;
 
@@ -17,17 +17,28 @@ pub(in crate::native) struct NewTerms {
     pub(in crate::native) grants: String,
     pub(in crate::native) account: Option<String>,
     pub(in crate::native) expires_in: Option<Duration>,
+    pub(in crate::native) password: Option<String>,
 }
 
 impl Service {
     pub(in crate::native) async fn create_credential(&self, terms: NewTerms) -> Answer<NewCredential> {
-        let NewTerms { kind, name, grants, account, expires_in } = terms;
+        let NewTerms { kind, name, grants, account, expires_in, password } = terms;
         let refused =
             |error: GrantError| Refusal::new(Kind::InvalidField, format!(": {error}")).with_field("grants");
         let grants: Grants = grants.parse().map_err(refused)?;
         let expires = check_some_duration("expires_in", expires_in)?.map(|time| self.now() + time);
-        let terms = CredentialTerms { kind, name, grants, expires, account: text(account) };
+        let (account, password) = (text(account), text(password).map(Secret::new));
+        let terms = CredentialTerms { kind, name, grants, expires, account, password };
         self.answer(self.caller.create_credential(terms).await)
+    }
+
+    /// Gives a user another password.
+    pub(in crate::native) async fn change_password(
+        &self,
+        id: &str,
+        password: Option<String>,
+    ) -> Answer<NewCredential> {
+        self.answer(self.caller.change_password(id, text(password).map(Secret::new)).await)
     }
 
     /// Credentials by id, after the one with this id.

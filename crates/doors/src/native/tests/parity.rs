@@ -850,6 +850,7 @@ async fn credentials(pair: &mut Pair) {
     ] {
         both!(pair, "POST" "/credentials", body = create_credential request);
     }
+    users(pair).await;
     let list = |kind: v1::CredentialKind| request!(ListCredentialsRequest, kind: kind);
     let only = list(v1::CredentialKind::AccessKey);
     both!(pair, "GET" "/credentials?kind=access_key", null = list_credentials only);
@@ -858,6 +859,38 @@ async fn credentials(pair: &mut Pair) {
         limit: 1_001, ..tokens
     });
     both!(pair, "DELETE" "/credentials/none", null = revoke_credential request!(RevokeCredentialRequest, id: "none"));
+}
+
+async fn users(pair: &mut Pair) {
+    let user = |name: &str, password: &str| v1::CreateCredentialRequest {
+        kind: v1::CredentialKind::User.into(),
+        name: name.into(),
+        grants: "publish:a".into(),
+        password: password.into(),
+        ..Default::default()
+    };
+    for (name, password) in [
+        ("alice", "a good password"),
+        ("alice", "another password"),
+        ("bob", "short"),
+        ("a:b", "a good password"),
+    ] {
+        let body = json!({ "kind": "user", "name": name, "grants": "publish:a", "password": password });
+        both!(pair, "POST" "/credentials", body = create_credential user(name, password));
+    }
+    let token =
+        v1::CreateCredentialRequest { kind: v1::CredentialKind::Token.into(), ..user("ci", "a password") };
+    let body = json!({ "kind": "token", "name": "ci", "grants": "publish:a", "password": "a password" });
+    both!(pair, "POST" "/credentials", body = create_credential token);
+    for (id, password) in
+        [("usr_alice", "the next password"), ("usr_alice", "short"), ("usr_carol", "a password")]
+    {
+        let request = request!(ChangePasswordRequest, id: id, password: password);
+        let path = format!("/credentials/{id}/password");
+        both!(pair, "PUT" path, { "password": password } = change_password request);
+    }
+    let only = request!(ListCredentialsRequest, kind: v1::CredentialKind::User);
+    both!(pair, "GET" "/credentials?kind=user", null = list_credentials only);
 }
 
 async fn ends(pair: &mut Pair) {

@@ -70,6 +70,7 @@ async fn requests_beyond_the_rate_are_refused_and_others_are_not_touched() {
         grants: "view:work".parse().expect("grants"),
         expires: None,
         account: None,
+        password: None,
     };
     let another = of.owner.create_credential(terms).await.expect("it is created");
     for _ in 0..2 {

@@ -222,6 +222,7 @@ fn message_of(call: &str) -> Vec<u8> {
             of!(CreateCredentialRequest, kind: v1::CredentialKind::Token, name: "new", grants: "publish:a")
         }
         "ListCredentials" => of!(ListCredentialsRequest),
+        "ChangePassword" => of!(ChangePasswordRequest, id: "none"),
         "RevokeCredential" => of!(RevokeCredentialRequest, id: "none"),
         other => panic!("no request for {other}"),
     }

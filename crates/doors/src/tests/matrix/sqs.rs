@@ -105,6 +105,7 @@ async fn running_move(of: &Stage, address: SocketAddr) -> Value {
         grants: "admin:*".parse().expect("grants"),
         expires: None,
         account: None,
+        password: None,
     });
     let admin = admin.await.expect("it is created");
     let key = Some((&*admin.report.id, admin.secret.reveal()));

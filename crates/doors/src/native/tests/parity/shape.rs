@@ -39,6 +39,13 @@ impl Shape for v1::CreateCredentialReply {
     }
 }
 
+impl Shape for v1::ChangePasswordReply {
+    fn shape(self) -> Value {
+        let v1::ChangePasswordReply { credential, secret } = self;
+        json!({ "credential": self::credential(credential.expect("a credential")), "secret": secret })
+    }
+}
+
 impl Shape for v1::ListCredentialsReply {
     fn shape(self) -> Value {
         let v1::ListCredentialsReply { credentials, next } = self;
@@ -67,6 +74,7 @@ fn credential(of: v1::Credential) -> Value {
             v1::CredentialKind::Unspecified => "none",
             v1::CredentialKind::Token => "token",
             v1::CredentialKind::AccessKey => "access_key",
+            v1::CredentialKind::User => "user",
         },
         "name": name,
         "grants": grants,

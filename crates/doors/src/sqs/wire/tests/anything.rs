@@ -169,3 +169,31 @@ proptest! {
         }
     }
 }
+
+/// The words of a request before its signature is verified: header, date, query and body, with spaces of their own
+/// between them.
+#[test]
+fn a_signed_request_is_read() {
+    let rows: String = corpus::ROWS.iter().map(|(_, json, form)| format!("||{form}|{json}\n")).collect();
+    let signed = include_str!("anything/signed.txt");
+    let secret = |_: &str| Some("secret".to_owned());
+    crate::kit::tests::fuzz::fuzz("sqs", &format!("{signed}{rows}"), |input| {
+        let mut parts = input.splitn(4, |byte| *byte == b'|');
+        let mut part = || parts.next().unwrap_or_default();
+        let (authorization, date, query, body) = (part(), part(), String::from_utf8_lossy(part()), part());
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("authorization", authorization), ("x-amz-date", date), ("host", b"localhost")]
+        {
+            if let Some(value) = HeaderValue::from_bytes(value).ok().filter(|value| !value.is_empty()) {
+                headers.insert(name, value);
+            }
+        }
+        let head = Head { method: &Method::POST, path: "/", query: &query, headers: &headers };
+        let now = Timestamp(1_763_164_800_000_000);
+        assert!(authenticate(now, &Trust::Verify(&secret), &head, body).is_err(), "it is not signed");
+        let _ = authenticate(now, &Trust::Anybody, &head, body);
+        for (content_type, target) in [(JSON, "AmazonSQS.SendMessage"), (FORM, "")] {
+            read(content_type, target, "/", &query, body);
+        }
+    });
+}

@@ -1,0 +1,3 @@
+//! Tests of the kit as a whole.
+
+pub(crate) mod fuzz;
