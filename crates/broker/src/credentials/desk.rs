@@ -161,7 +161,7 @@ mod tests {
         drop(held);
         assert_eq!(check(1).await, Checked::Right, "another address is served");
         begun.clear();
-        while desk.waiting.lock().expect("no panic").len() > 0 {
+        while !desk.waiting.lock().expect("no panic").is_empty() {
             tokio::task::yield_now().await;
         }
     }
@@ -177,7 +177,7 @@ mod tests {
         }
         assert_eq!(desk.check(address(1), verifier(10), "the password".to_owned()).await, Checked::Busy);
         drop(held);
-        while desk.waiting.lock().expect("no panic").len() > 0 {
+        while !desk.waiting.lock().expect("no panic").is_empty() {
             tokio::task::yield_now().await;
         }
     }
