@@ -209,8 +209,11 @@ impl Whole {
                 Direction::Forwards => {
                     let mut frames = of_width.map(frame).filter(meets);
                     found.frames.extend(frames.by_ref().take(most));
-                    if let Some(next) = frames.next() {
-                        found.high = found.high.min(Ordinal(next.low.0.saturating_sub(1)));
+                    match frames.next().map(|next| next.low.0.checked_sub(1)) {
+                        Some(Some(last)) => found.high = found.high.min(Ordinal(last)),
+                        // It may have any: there is no ordinal of which these are all.
+                        Some(None) => (found.low, found.high) = (Ordinal(1), Ordinal(0)),
+                        None => {}
                     }
                 }
                 Direction::Backwards => {
@@ -283,6 +286,15 @@ mod tests {
                 let expected: Vec<Position> = plain.iter().filter(meets).map(|(position, ..)| *position).collect();
                 prop_assert_eq!(named, expected);
             }
+        }
+    }
+
+    #[test]
+    fn frames_that_may_have_any_message_are_all_named_from_the_first_ordinal_on() {
+        let mut whole = Whole::default();
+        (0..65).for_each(|n| whole.has_copies(Position(n * 10)));
+        for direction in [Direction::Forwards, Direction::Backwards] {
+            assert_eq!(whole.copies(Ordinal(0), Ordinal(9), direction).frames.len(), 65);
         }
     }
 

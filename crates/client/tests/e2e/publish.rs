@@ -350,6 +350,10 @@ async fn a_server_that_restarts_interrupts_nobody() {
 #[tokio::test]
 async fn the_last_handle_takes_its_tasks_with_it() {
     let server = Server::start().await;
+    // The server's own tasks have begun when each of them has run.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let client = server.client().await;

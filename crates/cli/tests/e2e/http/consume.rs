@@ -145,10 +145,14 @@ fn waiting(server: &Server, count: u32) {
 #[test]
 fn one_who_leaves_during_a_long_poll_takes_nothing_along() {
     let server = server();
-    for _ in 0..20 {
+    let poll = |_| {
         let mut poll = server.connect();
         poll.send_request("POST", "/subscriptions/work/team/receive", &[], r#"{"max":10,"wait":"10m"}"#);
-    }
+        poll
+    };
+    let polls: Vec<_> = (0..20).map(poll).collect();
+    waiting(&server, 20);
+    drop(polls);
     waiting(&server, 0);
     server.publish("work", 1..=5);
     let got = server.receive(r#"{"max":10}"#);
