@@ -714,6 +714,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 23);
+        assert_eq!(count, 24);
     }
 }
