@@ -69,12 +69,9 @@ impl Caller {
         }
         let fed = fed.get_or_insert_default();
         let wanted = self.fed_streams().await?;
-        let is_wanted = |name: &StreamName, as_fed: &(StreamId, Source)| {
-            wanted.iter().any(|(of, id, source)| of == name && (*id, source) == (as_fed.0, &as_fed.1))
-        };
         let ended: Vec<StreamName> = fed
             .iter()
-            .filter(|(name, as_fed)| !is_wanted(name, as_fed))
+            .filter(|(name, as_fed)| wanted.get(*name) != Some(*as_fed))
             .map(|(name, _)| name.clone())
             .collect();
         for name in ended {
@@ -82,7 +79,7 @@ impl Caller {
             fed.remove(&name);
             self.forget_source(&name).await?;
         }
-        for (name, id, source) in wanted {
+        for (name, (id, source)) in wanted {
             if fed.contains_key(&name) && self.broker.feeders().is_fed(&name) {
                 continue;
             }
@@ -117,8 +114,8 @@ impl Caller {
         self.commit(bundle).await.map(drop)
     }
 
-    async fn fed_streams(&self) -> Result<Vec<(StreamName, StreamId, Source)>, CallError> {
-        let (mut all, mut after) = (Vec::new(), None);
+    async fn fed_streams(&self) -> Result<HashMap<StreamName, (StreamId, Source)>, CallError> {
+        let (mut all, mut after) = (HashMap::new(), None);
         loop {
             let from: Option<StreamName> = after.take();
             let page = self
@@ -126,7 +123,7 @@ impl Caller {
                 .whole()
                 .query(move |task| Ok(task.fed_streams(from.as_ref(), STREAMS_PER_TURN)))
                 .await?;
-            all.extend(page.streams);
+            all.extend(page.streams.into_iter().map(|(name, id, source)| (name, (id, source))));
             after = page.next;
             if after.is_none() {
                 return Ok(all);
