@@ -587,7 +587,21 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
 fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
+    leave_out_package(&mut command);
     command
+}
+
+/// Leaves out the variables that cargo sets for the package it runs, which is this one. Build scripts of packages ask for
+/// variables of these names, so with them `cargo xtask test` would compile anew what `cargo test` had compiled.
+fn leave_out_package(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name
+            .to_str()
+            .is_some_and(|name| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of)))
+        {
+            command.env_remove(name);
+        }
+    }
 }
 
 fn finish(mut command: Command, arguments: &[&str]) -> Result<(), String> {

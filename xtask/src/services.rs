@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use server::Scratch;
 
 use crate::install::{Missing, take};
-use crate::peers;
+use crate::{leave_out_package, peers};
 
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask services -- COMMAND [ARGUMENTS]
@@ -117,7 +117,10 @@ impl Drop for Services {
 pub(crate) fn run(command: &[String]) -> Result<(), String> {
     let (program, arguments) = command.split_first().expect("a command was given");
     let services = Services::keep(&Services::find()?)?;
-    match Command::new(program).args(arguments).envs(services.variables()).status() {
+    let mut running = Command::new(program);
+    running.args(arguments).envs(services.variables());
+    leave_out_package(&mut running);
+    match running.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("`{}` failed ({status})", command.join(" "))),
         Err(error) => Err(format!("cannot run `{program}`: {error}")),

@@ -50,6 +50,7 @@ impl Prepared {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(&self.folder).stdin(std::process::Stdio::null());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        crate::leave_out_package(&mut command);
         command
     }
 }
