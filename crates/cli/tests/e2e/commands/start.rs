@@ -159,7 +159,7 @@ fn a_data_folder_is_private_and_one_that_is_not_is_warned_about() {
         assert_eq!(mode(path.to_str().expect("text")), 0o600, "{}", path.display());
     }
     std::fs::set_permissions(&data, Permissions::from_mode(0o755)).expect("the mode can be set");
-    let server = Server::start_first(&["--data", &data]);
+    let server = Server::start_first(&["--listen", "127.0.0.1:0", "--data", &data]);
     assert_eq!((&server.first["level"], &server.first["mode"]), (&"warn".into(), &"755".into()));
     assert_eq!(mode(&data), 0o755, "it stays as its owner made it");
 }
