@@ -408,7 +408,26 @@ fn reach(entry: &Entry) -> Option<(GroupId, Seq)> {
         Entry::Parked { group, messages, .. } => (*group, messages.iter().map(|message| message.seq).max()),
         Entry::JobStarted { group, selection: Selection::Seqs(ranges), .. } => (*group, last(ranges)),
         Entry::Reset { group, floor, .. } => (*group, Some(*floor)),
-        _ => return None,
+        Entry::JobStarted { selection: Selection::All | Selection::Reason(_), .. }
+        | Entry::Opened { .. }
+        | Entry::StreamCreated { .. }
+        | Entry::GroupCreated { .. }
+        | Entry::Published { .. }
+        | Entry::Numbered { .. }
+        | Entry::KeysFound { .. }
+        | Entry::Released { .. }
+        | Entry::Copied { .. }
+        | Entry::JobEnded { .. }
+        | Entry::GroupChanged { .. }
+        | Entry::StreamChanged { .. }
+        | Entry::GroupPaused { .. }
+        | Entry::Purged { .. }
+        | Entry::GroupDeleted { .. }
+        | Entry::StreamDeleted { .. }
+        | Entry::NotePut { .. }
+        | Entry::NoteRemoved { .. }
+        | Entry::Redelayed { .. }
+        | Entry::ReaderMoved { .. } => return None,
     };
     reach.map(|reach| (group, reach))
 }

@@ -398,7 +398,25 @@ impl Entry {
             | Entry::GroupChanged { at, .. }
             | Entry::Redelayed { at, .. }
             | Entry::StreamChanged { at, .. } => Some(*at),
-            _ => None,
+            Entry::Acked { .. }
+            | Entry::Returned { .. }
+            | Entry::KeysFound { .. }
+            | Entry::Released { .. }
+            | Entry::Copied { .. }
+            | Entry::Skipped { .. }
+            | Entry::Moving { .. }
+            | Entry::Replayed { .. }
+            | Entry::Discarded { .. }
+            | Entry::JobPassed { .. }
+            | Entry::Stayed { .. }
+            | Entry::GroupPaused { .. }
+            | Entry::Reset { .. }
+            | Entry::Purged { .. }
+            | Entry::GroupDeleted { .. }
+            | Entry::StreamDeleted { .. }
+            | Entry::NotePut { .. }
+            | Entry::NoteRemoved { .. }
+            | Entry::ReaderMoved { .. } => None,
         }
     }
 
@@ -424,7 +442,23 @@ impl Entry {
             | Entry::Extended { group, .. }
             | Entry::GroupPaused { group, .. }
             | Entry::Reset { group, .. } => Some(*group),
-            _ => None,
+            // The registry's, a stream's or the shard's.
+            Entry::Opened { .. }
+            | Entry::StreamCreated { .. }
+            | Entry::GroupCreated { .. }
+            | Entry::Published { .. }
+            | Entry::Numbered { .. }
+            | Entry::Released { .. }
+            | Entry::Copied { .. }
+            | Entry::GroupChanged { .. }
+            | Entry::StreamChanged { .. }
+            | Entry::Purged { .. }
+            | Entry::GroupDeleted { .. }
+            | Entry::StreamDeleted { .. }
+            | Entry::NotePut { .. }
+            | Entry::NoteRemoved { .. }
+            | Entry::Redelayed { .. }
+            | Entry::ReaderMoved { .. } => None,
         }
     }
 }

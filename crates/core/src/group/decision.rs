@@ -205,7 +205,30 @@ impl Batch {
             | (Entry::JobPassed { job, ranges, .. }, Decision::JobPassed { job: same, .. }) => {
                 job == same && add_range(ranges, seqs)
             }
-            _ => false,
+            // Named one by one, so that a new decision says here whether it joins others of its kind.
+            (
+                _,
+                Decision::Acked(_)
+                | Decision::Returned(_)
+                | Decision::Stayed(_)
+                | Decision::Leased { .. }
+                | Decision::Ended { .. }
+                | Decision::Failed(_)
+                | Decision::Parked(_)
+                | Decision::Snoozed { .. }
+                | Decision::Extended { .. }
+                | Decision::KeyFound { .. }
+                | Decision::Moving { .. }
+                | Decision::Replayed { .. }
+                | Decision::Discarded { .. }
+                | Decision::JobPassed { .. }
+                | Decision::Ready(_)
+                | Decision::JobStarted { .. }
+                | Decision::JobEnded { .. }
+                | Decision::Paused(_)
+                | Decision::Reset { .. }
+                | Decision::Purged { .. },
+            ) => false,
         };
         if added {
             self.span.first = self.span.first.min(seqs.first);
@@ -263,7 +286,30 @@ fn ranges_of(entry: &mut Entry) -> Option<&mut Vec<SeqRange>> {
         | Entry::Discarded { ranges, .. }
         | Entry::JobPassed { ranges, .. }
         | Entry::Moving { seqs: ranges, .. } => Some(ranges),
-        _ => None,
+        Entry::Opened { .. }
+        | Entry::StreamCreated { .. }
+        | Entry::GroupCreated { .. }
+        | Entry::Published { .. }
+        | Entry::Numbered { .. }
+        | Entry::Leased { .. }
+        | Entry::Failed { .. }
+        | Entry::Parked { .. }
+        | Entry::KeysFound { .. }
+        | Entry::Released { .. }
+        | Entry::Copied { .. }
+        | Entry::JobStarted { .. }
+        | Entry::JobEnded { .. }
+        | Entry::GroupChanged { .. }
+        | Entry::StreamChanged { .. }
+        | Entry::GroupPaused { .. }
+        | Entry::Reset { .. }
+        | Entry::Purged { .. }
+        | Entry::GroupDeleted { .. }
+        | Entry::StreamDeleted { .. }
+        | Entry::NotePut { .. }
+        | Entry::NoteRemoved { .. }
+        | Entry::Redelayed { .. }
+        | Entry::ReaderMoved { .. } => None,
     }
 }
 

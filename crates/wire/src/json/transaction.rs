@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Message, PublishReply, SettleReply, Span};
+use super::{Message, NackAction, PublishReply, SettleReply, Span};
 
 /// All of it is done and durable, or nothing is.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -60,6 +60,20 @@ pub enum SettleAction {
     Return,
     /// Settle them here and publish them to this stream.
     Move(String),
+}
+
+/// A transaction can do with leases whatever a nack can.
+impl From<NackAction> for SettleAction {
+    fn from(action: NackAction) -> SettleAction {
+        match action {
+            NackAction::Auto => SettleAction::Auto,
+            NackAction::Retry => SettleAction::Retry,
+            NackAction::Park => SettleAction::Park,
+            NackAction::Skip => SettleAction::Skip,
+            NackAction::Return => SettleAction::Return,
+            NackAction::Move(to) => SettleAction::Move(to),
+        }
+    }
 }
 
 /// Messages for one stream. A stream that does not exist is created.

@@ -62,15 +62,9 @@ pub(super) async fn nack(
     _: NoQuery,
     Json(request): Json<json::NackRequest>,
 ) -> Answer<json::SettleReply> {
-    let action = match &request.action {
-        json::NackAction::Retry | json::NackAction::Auto => Action::Retry,
-        json::NackAction::Park => Action::Park,
-        json::NackAction::Skip => Action::Skip,
-        json::NackAction::Return => Action::Return,
-        json::NackAction::Move(to) => Action::Move(to),
-    };
+    let wanted = json::SettleAction::from(request.action);
     let (delay, rest) = (request.delay.map(|span| span.0), request.rest.map(|span| span.0));
-    let terms = Terms { action, delay, reason: request.reason, rest };
+    let terms = Terms { action: action(&wanted), delay, reason: request.reason, rest };
     settle(&service, stream, group, request.leases, terms).await
 }
 
@@ -95,6 +89,17 @@ async fn settle(
     let result = |(lease, settled)| json::SettleResult { lease, outcome: outcome(settled) };
     let results = leases.into_iter().zip(settled).map(result).collect();
     Ok(Reply(StatusCode::OK, json::SettleReply { results }))
+}
+
+pub(super) fn action(action: &json::SettleAction) -> Action<'_> {
+    match action {
+        json::SettleAction::Ack => Action::Ack,
+        json::SettleAction::Auto | json::SettleAction::Retry => Action::Retry,
+        json::SettleAction::Park => Action::Park,
+        json::SettleAction::Skip => Action::Skip,
+        json::SettleAction::Return => Action::Return,
+        json::SettleAction::Move(to) => Action::Move(to),
+    }
 }
 
 pub(super) fn outcome(outcome: Outcome) -> json::Outcome {

@@ -4,13 +4,13 @@ use axum::http::{HeaderMap, StatusCode};
 use forebay_broker::api::each_outcome;
 use forebay_wire::json;
 
-use super::consume::outcome;
+use super::consume::{action, outcome};
 use super::failure::Failure;
 use super::live::Reply;
 use super::message;
 use super::request::{Entered, Messages, NoQuery};
 use crate::native::problem::Refusal;
-use crate::native::service::{Action, Terms, Transaction, group_name, stream_name};
+use crate::native::service::{Terms, Transaction, group_name, stream_name};
 
 pub(super) async fn commit(
     Entered(service): Entered,
@@ -26,16 +26,8 @@ pub(super) async fn commit(
         let at = |refusal: Refusal| refusal.within(format_args!("settle[{n}]"));
         let stream = stream_name(&part.stream).map_err(at)?;
         let group = group_name(&part.group).map_err(at)?;
-        let action = match &part.action {
-            json::SettleAction::Ack => Action::Ack,
-            json::SettleAction::Auto | json::SettleAction::Retry => Action::Retry,
-            json::SettleAction::Park => Action::Park,
-            json::SettleAction::Skip => Action::Skip,
-            json::SettleAction::Return => Action::Return,
-            json::SettleAction::Move(to) => Action::Move(to),
-        };
         let (delay, rest) = (part.delay.map(|span| span.0), part.rest.map(|span| span.0));
-        let terms = Terms { action, delay, reason: part.reason, rest };
+        let terms = Terms { action: action(&part.action), delay, reason: part.reason, rest };
         transaction.settle(stream, group, part.leases.clone(), terms)?;
         leases.push(part.leases);
     }
