@@ -591,14 +591,12 @@ fn cargo_command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Leaves out the variables that cargo sets for the package it runs, which is this one. Build scripts of packages ask for
-/// variables of these names, so with them `cargo xtask test` would compile anew what `cargo test` had compiled.
+/// Leaves out the variables that cargo sets for the package it runs, which is this one. Build scripts of packages ask
+/// for variables of these names, so with them `cargo xtask test` would compile anew what `cargo test` had compiled.
 fn leave_out_package(command: &mut Command) {
+    let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os() {
-        if name
-            .to_str()
-            .is_some_and(|name| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of)))
-        {
+        if name.to_str().is_some_and(of_package) {
             command.env_remove(name);
         }
     }
