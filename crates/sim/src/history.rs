@@ -221,6 +221,16 @@ mod tests {
     }
 
     #[test]
+    fn a_message_beside_the_copies_that_were_asked_for_is_found() {
+        run(9_004_680, STEPS).expect("the seed passes");
+    }
+
+    #[test]
+    fn a_note_is_there_again_when_the_clock_is_set_back() {
+        run(9_017_994, STEPS).expect("the seed passes");
+    }
+
+    #[test]
     fn every_broken_promise_is_noticed() {
         for fault in Fault::ALL {
             assert!(find_fault(fault, 500, STEPS).is_some(), "nobody notices {fault:?}");

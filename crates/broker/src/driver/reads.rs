@@ -90,6 +90,15 @@ impl Brought<'_> {
         frames.max(self.holes().last().map(|hole| hole.until))
     }
 
+    /// Whether a frame has the message as it was published.
+    fn has(&self, stream: StreamId, seq: Seq) -> bool {
+        let mut runs = self.frames.iter().flat_map(|frame| &frame.runs);
+        runs.any(|run| {
+            let seqs = SeqRange::starting(run.first, u64::from(run.count));
+            run.stream == stream && !run.copied && seqs.contains(seq)
+        })
+    }
+
     /// The bytes of a frame's payload that cannot be read.
     pub(super) fn missing_in(&self, frame: &StoredFrame) -> impl Iterator<Item = Range<usize>> + Clone + '_ {
         let position = frame.position;
@@ -177,10 +186,12 @@ impl<P> ReadRequest<P> {
         self.search = Search::default();
     }
 
-    /// The next read begins after the messages of this one. If this one brought messages and passed a place that cannot
-    /// be read, the message that is lacking now may lie there, and is looked for by itself.
+    /// The next read begins after the messages of this one. If the request lacks another message now than before it,
+    /// that one may lie in a place that was passed, and is looked for by itself: in a hole, or in a frame whose new
+    /// messages come before the copies that were lacking then.
     pub(super) fn search_after(&mut self, brought: Brought<'_>) {
-        if self.search.seq != self.next && brought.holes().next().is_some() {
+        let passed = || brought.holes().next().is_some() || brought.has(self.stream, self.next);
+        if self.search.seq != self.next && passed() {
             return self.search_again();
         }
         self.search.next = brought.reached().unwrap_or(self.search.next);
@@ -355,5 +366,47 @@ impl<P> Reads<P> {
             reads_waiting: (self.queued.len() + self.later.len()) as u64,
             ..figures
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::types::Epoch;
+    use forebay_storage::engine::Run;
+
+    use super::*;
+
+    const STREAM: StreamId = StreamId(1);
+    const PLACE: Position = Position(100);
+
+    /// A request that looked for message 1 in a frame with messages 9 to 11 and copies of 1 to 6.
+    fn after_a_read(next: u64) -> Search {
+        let run =
+            |first: u64, count: u32, copied: bool| Run { stream: STREAM, first: Seq(first), count, copied };
+        let frame = StoredFrame {
+            position: PLACE,
+            epoch: Epoch(1),
+            entries: bytes::Bytes::new(),
+            payload: bytes::Bytes::new(),
+            runs: vec![run(9, 3, false), run(1, 6, true)],
+        };
+        let mut request = ReadRequest::new(STREAM, SeqRange::new(Seq(1), Seq(20)), true, ());
+        request.search = Search { seq: Seq(1), place: PLACE, next: PLACE, holed: false };
+        request.next = Seq(next);
+        request.search_after(Brought { frames: &[frame], damage: &[] });
+        request.search
+    }
+
+    #[test]
+    fn a_message_that_was_passed_before_it_was_lacking_is_looked_for_again() {
+        assert_eq!(after_a_read(9), Search::default());
+        assert_eq!(after_a_read(11), Search::default());
+    }
+
+    #[test]
+    fn a_message_that_was_not_passed_is_looked_for_behind_the_read() {
+        assert_eq!(after_a_read(12).next, Position(101));
+        // It was looked for, and only copies of it are there.
+        assert_eq!(after_a_read(1).next, Position(101));
     }
 }

@@ -108,11 +108,16 @@ impl World {
     fn check_notes(&self, shard: &Shard, durable: Option<u64>) -> BTreeMap<Vec<u8>, Option<KnownNote>> {
         let mut found = BTreeMap::new();
         for (key, changes) in &self.side.notes {
-            let note = shard.note(self.now, DOOR, key).map(|note| KnownNote {
+            // Also one whose time has come and that was not removed yet: it is there again when the clock is set back.
+            let stored = shard.note(Timestamp(0), DOOR, key);
+            let note = stored.map(|note| KnownNote {
                 version: note.version,
                 value: note.value.clone(),
                 expires: note.expires,
             });
+            let is_due = stored.is_some_and(|note| note.expires.is_some_and(|at| at <= self.now));
+            let shown = shard.note(self.now, DOOR, key).is_some();
+            assert_eq!(shown, stored.is_some() && !is_due, "a note is shown until its time has come");
             let last = changes.len() - 1;
             let may_be = durable.map_or(&changes[last..], |durable| possible(changes, durable));
             let is_over = |known: &KnownNote| known.expires.is_some_and(|at| at <= self.latest.max(self.now));
