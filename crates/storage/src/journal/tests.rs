@@ -99,6 +99,9 @@ pub(crate) struct Bench<D: Disk = FolderDisk> {
     pub(crate) next: u64,
 }
 
+/// Bytes from one flipped byte to the next one, where all of a folder is tried.
+pub(super) const FLIP_STEP: usize = 997;
+
 /// Segments are whole, also where they are made in a hurry, so that a story knows where things are.
 pub(crate) fn config() -> JournalConfig {
     JournalConfig { hurried_bytes: SEGMENT, ..JournalConfig::small(ID) }

@@ -16,6 +16,9 @@ mod service;
 
 pub(super) use super::*;
 
+/// Each look at an encrypted folder takes longer.
+pub(super) const FLIP_STEP: usize = 2_003;
+
 pub(super) fn config() -> JournalConfig {
     JournalConfig { keys: Some(crypt::keyring(&[1])), ..super::config() }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_core::types::{PartKey, Position};
 
 use super::faults::FaultyDisk;
-use super::{SEGMENT, TempFolder, config, look_into, open};
+use super::{FLIP_STEP, SEGMENT, TempFolder, config, look_into, open};
 use crate::engine::{Image, ImagePart};
 use crate::journal::disk::{Disk, FolderDisk};
 use crate::journal::inspect::{CopyError, Damage, DamageKind, Found, back_up, restore};
@@ -90,7 +90,7 @@ fn a_flipped_byte_is_found_and_costs_what_it_lies_in() {
     for name in folder.names("segment-") {
         let sound = std::fs::read(folder.file(&name)).expect("the file can be read");
         let Some(last) = sound.iter().rposition(|&byte| byte != 0) else { continue };
-        for at in (0..=last).step_by(211) {
+        for at in (0..=last).step_by(FLIP_STEP) {
             let mut bytes = sound.clone();
             bytes[at] ^= 0x40;
             std::fs::write(folder.file(&name), &bytes).expect("the file can be written");
@@ -111,7 +111,8 @@ fn a_flipped_byte_is_found_and_costs_what_it_lies_in() {
         }
         std::fs::write(folder.file(&name), &sound).expect("the file can be written");
     }
-    assert!(costs[0] > 50 && costs[1] > 500, "both kinds are met: {costs:?}");
+    let looked_at = costs.map(|count: usize| count * FLIP_STEP);
+    assert!(looked_at[0] > 10_000 && looked_at[1] > 100_000, "both kinds are met: {costs:?}");
 }
 
 /// The operator is told which page of which file the disk cannot read, and only the frames there are lost.
