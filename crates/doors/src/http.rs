@@ -8,6 +8,7 @@
 //! | `body` | Reading bodies within limits. |
 //! | `intake` | The same for messages of gRPC. |
 //! | `outgoing` | Replies that clients have not taken yet. |
+//! | `keeping` | A body that keeps something until it has left. |
 //! | `hosts` | Which names the server answers to, and pages of which sites may ask. |
 
 pub(crate) mod accept;
@@ -16,6 +17,7 @@ pub(crate) mod connection;
 pub(crate) mod hosts;
 #[cfg(any(feature = "kurrent", feature = "native"))]
 pub(crate) mod intake;
+pub(crate) mod keeping;
 pub(crate) mod outgoing;
 #[cfg(any(feature = "kurrent", feature = "native"))]
 pub(crate) mod serve;

@@ -15,11 +15,11 @@ use axum::body::Body;
 use axum::http::{Response, header};
 use bytes::{Buf as _, Bytes};
 use forebay_broker::api::LiveConnection;
-use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+use super::keeping::Keeping;
 use crate::kit::tls::Wire;
 
 /// From the first byte of a request to the end of its head; also for the first byte of all.
@@ -113,43 +113,18 @@ pub(crate) struct Answering(Open);
 
 impl Answering {
     /// It is answered when the last of the answer has left.
-    pub(crate) fn hold(self, response: Response<Body>) -> Response<Held> {
+    pub(crate) fn hold(self, response: Response<Body>) -> Response<Keeping<Answering>> {
         // Only a request that was not read to its end is answered with a close.
         if response.headers().contains_key(header::CONNECTION) {
             self.0.0.is_unread.store(true, Ordering::Relaxed);
         }
-        response.map(|body| Held { body, _answering: self })
+        response.map(|body| Keeping::new(body, self))
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
         self.0.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-pub(crate) struct Held {
-    body: Body,
-    _answering: Answering,
-}
-
-impl http_body::Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -1,15 +1,13 @@
 //! The limits of clients, asked once for all doors: after a client is recognised, and before anything is done for it.
 
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::http::Response;
-use bytes::Bytes;
 use forebay_broker::api::{Clock, Entrance, OverLimit, Principal, Seat, Tenant, Turn};
 use forebay_core::types::Timestamp;
-use http_body::{Frame, SizeHint};
+
+use crate::http::keeping::Keeping;
 
 /// Tenants whose clients may share one connection, as they do behind a proxy. The seat of a further one replaces the
 /// oldest.
@@ -77,33 +75,8 @@ impl Meter {
 pub(crate) fn hold(answer: Response<Body>, call: Option<Call>) -> Response<Body> {
     match call {
         Some(call) if !http_body::Body::is_end_stream(answer.body()) => {
-            answer.map(|body| Body::new(Held { body, _call: call }))
+            answer.map(|body| Body::new(Keeping::new(body, call)))
         }
         _ => answer,
-    }
-}
-
-struct Held {
-    body: Body,
-    _call: Call,
-}
-
-impl http_body::Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
