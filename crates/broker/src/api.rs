@@ -19,8 +19,8 @@ pub use crate::caller::{
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{
-    CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, KnownKey, KnownUser,
-    NewCredential, NotRecognised, PASSWORD_ITERATIONS, Secret, TokenIssuer, Verifier,
+    CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, IssuerFigures,
+    KnownKey, KnownUser, NewCredential, NotRecognised, PASSWORD_ITERATIONS, Secret, TokenIssuer, Verifier,
 };
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};

@@ -36,7 +36,7 @@ use stored::Known;
 pub(crate) use draft::Draft;
 pub use draft::{CredentialRefusal, CredentialTerms, NewCredential};
 pub use password::{PASSWORD_CHARACTERS, PASSWORD_ITERATIONS, Verifier};
-pub use recognise::{KnownKey, KnownUser, NotRecognised, TokenIssuer};
+pub use recognise::{IssuerFigures, KnownKey, KnownUser, NotRecognised, TokenIssuer};
 pub(crate) use stored::change;
 
 /// Credentials that a server has at most.

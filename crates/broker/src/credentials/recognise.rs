@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 use std::ops::Bound;
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::desk::Checked;
 use super::stored::{Known, Proof};
@@ -26,12 +28,31 @@ pub enum NotRecognised {
     /// It is not known whether the password is right.
     #[error("too many passwords wait to be checked")]
     Busy,
+    /// It is not known whether the token is right: see [`TokenIssuer::settled`].
+    #[error("the keys of the token's issuer are not known yet")]
+    Pending,
 }
 
 /// Recognises tokens that are issued elsewhere.
 pub trait TokenIssuer: Send + Sync {
     /// The client that has this token.
     fn recognise(&self, token: &str) -> Result<Principal, NotRecognised>;
+
+    /// Resolves, within a few seconds, when a token that was [`NotRecognised::Pending`] should be looked at again.
+    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// None: its keys are not fetched.
+    fn figures(&self) -> Option<IssuerFigures>;
+}
+
+/// How fetching the keys of an issuer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IssuerFigures {
+    pub keys: usize,
+    pub fetches: u64,
+    pub failures: u64,
+    /// How long ago the keys were fetched. None: not yet.
+    pub age: Option<Duration>,
 }
 
 /// An access key, for a door that verifies signatures.
@@ -74,6 +95,22 @@ impl Credentials {
         }
         known.used.store(now.0, Ordering::Relaxed);
         Ok(known.principal())
+    }
+
+    /// As [`Credentials::recognise`], and waits a few seconds for the keys of the issuer if that can help.
+    pub async fn recognise_soon(&self, token: &str) -> Result<Principal, NotRecognised> {
+        match (self.recognise(token), self.issuer.get()) {
+            (Err(NotRecognised::Pending), Some(issuer)) => {
+                issuer.settled().await;
+                self.recognise(token)
+            }
+            (known, _) => known,
+        }
+    }
+
+    /// How fetching the keys of the issuer goes. None: there is no issuer, or its keys are in a file.
+    pub fn issuer_figures(&self) -> Option<IssuerFigures> {
+        self.issuer.get().and_then(|issuer| issuer.figures())
     }
 
     /// Whether a text has the form of a token of this server.

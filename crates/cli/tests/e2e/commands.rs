@@ -5,6 +5,7 @@ mod bench;
 mod complete;
 mod connections;
 mod demo;
+mod issuer;
 mod operate;
 #[cfg(feature = "sqs")]
 mod pages;

@@ -14,7 +14,7 @@ struct Secure {
     server: Server,
 }
 
-fn certificate(folder: &Folder, name: &str) {
+pub(super) fn certificate(folder: &Folder, name: &str) {
     let (cert, key) = (folder.file(&format!("{name}.pem")), folder.file(&format!("{name}.key")));
     forebay(
         &[

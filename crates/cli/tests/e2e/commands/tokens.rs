@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::commands::rig::Server;
 use crate::rig::{Folder, Ran, binary, run};
 
-const ADMIN: &str = "an-admin-token-for-the-tests-of-the-binary";
+pub(super) const ADMIN: &str = "an-admin-token-for-the-tests-of-the-binary";
 
 /// What a command without a token is told: what to do, and no header.
 pub(super) const NO_TOKEN: [&str; 3] = ["set FOREBAY_TOKEN", "--token-file", "run `forebay login`"];
 
 /// A file that only its owner can read.
-fn private(folder: &Folder, name: &str, text: &str) -> String {
+pub(super) fn private(folder: &Folder, name: &str, text: &str) -> String {
     let path = folder.write(name, text);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
     path
@@ -28,7 +28,7 @@ fn start(folder: &Folder) -> Server {
     Server::start_with(&words)
 }
 
-fn with(server: &Server, token: &str, words: &[&str]) -> Ran {
+pub(super) fn with(server: &Server, token: &str, words: &[&str]) -> Ran {
     run(words, "", &[("FOREBAY_SERVER", &server.address), ("FOREBAY_TOKEN", token)])
 }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_broker::api::{
-    DoorStats, GroupReport, Histogram, Limit, MemoryFigures, ServerReport, Stage, Status, StreamReport,
-    Summary,
+    DoorStats, GroupReport, Histogram, IssuerFigures, Limit, MemoryFigures, ServerReport, Stage, Status,
+    StreamReport, Summary,
 };
 
 use super::Door;
@@ -32,6 +32,7 @@ struct Scrape {
     connections_max: Option<usize>,
     memory: MemoryFigures,
     over_limit: Vec<(Arc<str>, Limit, u64)>,
+    issuer: Option<IssuerFigures>,
     process: ProcessFigures,
     streams: Vec<StreamReport>,
     groups: Vec<GroupReport>,
@@ -308,6 +309,26 @@ const METRICS: &[Metric] = &[
         Limits,
     ),
     gauge(
+        "forebay_issuer_keys",
+        "Keys of the issuer of tokens that are in force, if they are fetched.",
+        Server(|of| some(of.issuer?.keys)),
+    ),
+    gauge(
+        "forebay_issuer_keys_age_seconds",
+        "How long ago the keys of the issuer were last fetched. It grows while the issuer does not answer.",
+        Server(|of| Some(of.issuer?.age?.as_secs_f64())),
+    ),
+    counter(
+        "forebay_issuer_fetches_total",
+        "Attempts to fetch the keys of the issuer of tokens.",
+        Server(|of| count(of.issuer?.fetches)),
+    ),
+    counter(
+        "forebay_issuer_fetch_failures_total",
+        "Attempts that brought no keys: the issuer did not answer, or what it sent cannot be used.",
+        Server(|of| count(of.issuer?.failures)),
+    ),
+    gauge(
         "forebay_reply_bytes",
         "Replies with contents that are being encoded or that clients have not taken yet.",
         Server(|of| some(of.memory.replies)),
@@ -480,6 +501,7 @@ pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Fail
     let (connections_max, process) = (door.broker().doors().connections_max(), (door.0.process)());
     let memory = door.broker().memory().figures();
     let over_limit = door.broker().tenants().refusals();
+    let issuer = door.broker().credentials().issuer_figures();
     Ok(render(&Scrape {
         server,
         stage,
@@ -487,6 +509,7 @@ pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Fail
         connections_max,
         memory,
         over_limit,
+        issuer,
         process,
         streams,
         groups,
@@ -662,6 +685,7 @@ mod tests {
         let (connections_max, process) = (doors.connections_max(), ProcessFigures::default());
         let (doors, memory) = (doors.all(), MemoryFigures::default());
         let over_limit = vec![("team-*".into(), Limit::Requests, 4)];
+        let issuer = Some(IssuerFigures { keys: 2, fetches: 9, failures: 3, age: None });
         let text = render(&Scrape {
             server,
             stage,
@@ -669,6 +693,7 @@ mod tests {
             connections_max,
             memory,
             over_limit,
+            issuer,
             process,
             streams,
             groups,
@@ -683,6 +708,8 @@ mod tests {
             "forebay_storage_free_bytes 7",
             "forebay_window_misses_total 3",
             "forebay_connections{door=\"native\"} 1",
+            "forebay_issuer_keys 2",
+            "forebay_issuer_fetch_failures_total 3",
             "forebay_over_limit_total{tenant=\"team-*\",limit=\"requests\"} 4",
             "forebay_requests_total{door=\"http\",call=\"get_streams\",problem=\"busy\"} 1",
         ] {
