@@ -34,7 +34,9 @@ pub use crate::report::{
 pub use crate::stats::connections::{ConnectionReport, LiveConnection};
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
-pub use crate::tenants::{Limit, OverLimit, Seat, Subject, Tenant, Tenants, Turn};
+pub use crate::tenants::{
+    ClientLimits, Limit, LimitError, OverLimit, Refusals, Seat, Subject, Tenant, Tenants, Turn,
+};
 
 pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;

@@ -30,6 +30,7 @@ use forebay_core::types::Timestamp;
 
 use crate::access::{Grants, Standing};
 use crate::clock::Clock;
+use crate::tenants::{ClientLimits, Refusals};
 use desk::Desk;
 use stored::Known;
 
@@ -98,8 +99,10 @@ pub struct CredentialReport {
     pub expires: Option<Timestamp>,
     /// None: not since the server started.
     pub last_used: Option<Timestamp>,
-    /// The limits of clients with its name, as they are written.
-    pub limits: Option<String>,
+    /// Its own.
+    pub limits: Option<ClientLimits>,
+    /// The limits that it shares with others, by its name, as they are written.
+    pub shared_limits: Option<String>,
 }
 
 /// A text that must not be logged.
@@ -206,6 +209,12 @@ impl Credentials {
             .collect();
         list.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
         list
+    }
+
+    /// How often clients were refused because their credentials are at a limit of their own.
+    pub fn refusals(&self) -> Vec<Refusals> {
+        let known = self.read();
+        known.values().filter_map(|one| one.tenant.as_ref()).flat_map(|tenant| tenant.refusals()).collect()
     }
 
     /// The key of a credential's note.

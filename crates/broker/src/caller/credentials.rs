@@ -59,7 +59,7 @@ impl Caller {
         self.may(Right::Administer, Resource::Server)?;
         let mut list = self.broker.credentials().list(kind);
         for one in &mut list {
-            one.limits = self.broker.tenants().limits_of(&one.name);
+            one.shared_limits = self.broker.tenants().limits_of(&one.name);
         }
         Ok(list)
     }

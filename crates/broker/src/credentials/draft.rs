@@ -13,6 +13,7 @@ use super::{
     PASSWORD_CHARACTERS, PREFIX, SECRET_BYTES, Secret, Verifier, hash_of, password, random, user_id,
 };
 use crate::access::Grants;
+use crate::tenants::ClientLimits;
 
 /// How long a credential is still listed after its end.
 const LISTED_AFTER_END: Duration = Duration::from_secs(30 * 86_400);
@@ -24,6 +25,8 @@ pub struct CredentialTerms {
     pub name: String,
     pub grants: Grants,
     pub expires: Option<Timestamp>,
+    /// Of this credential alone. None: those of its name only.
+    pub limits: Option<ClientLimits>,
     /// Of an access key: the account whose queues it uses.
     pub account: Option<String>,
     /// Of a user. None: the server draws one at random.
@@ -85,8 +88,9 @@ pub struct NewCredential {
 impl Draft {
     /// For the audit: everything but the secret.
     pub(crate) fn label(&self) -> String {
-        let CredentialReport { id, kind, name, grants, .. } = &self.known.report;
-        format!("create {} {id} {name} {grants}", kind.name())
+        let CredentialReport { id, kind, name, grants, limits, .. } = &self.known.report;
+        let limits = limits.map(|limits| format!(" {limits}")).unwrap_or_default();
+        format!("create {} {id} {name} {grants}{limits}", kind.name())
     }
 
     pub(crate) fn key(&self) -> Vec<u8> {
@@ -106,7 +110,7 @@ impl Draft {
 impl Credentials {
     /// Makes a credential that counts once it is stored.
     pub(crate) fn draft(&self, by: &str, terms: CredentialTerms) -> Result<Draft, CredentialRefusal> {
-        let CredentialTerms { kind, name, grants, expires, account, password } = terms;
+        let CredentialTerms { kind, name, grants, expires, limits, account, password } = terms;
         let bytes = name.len();
         if bytes == 0 || bytes > CREDENTIAL_NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(CredentialRefusal::Name { bytes });
@@ -159,7 +163,8 @@ impl Credentials {
             created_by: by.into(),
             expires,
             last_used: None,
-            limits: None,
+            limits,
+            shared_limits: None,
         };
         Ok(Draft { known: Known::new(report, proof), text, replaces: false })
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! note key      "t/", "k/" or "u/", then the id
-//! note value    version (1) | name | grants | created by | created | expires, 0: never
+//! note value    version (1; 2: with limits) | name | grants | created by | created | expires, 0: never
+//!               | version 2: limits
 //!               | token: salt (16) | hash (32)       key: secret | account, empty: the usual one
 //!               | user: salt (16) | iterations | stored key (32) | server key (32)
 //! ```
@@ -18,8 +19,11 @@ use forebay_core::types::Timestamp;
 use super::{CredentialKind, CredentialReport, Secret, Verifier};
 use crate::access::{Principal, Standing};
 use crate::door::CREDENTIALS;
+use crate::tenants::Tenant;
 
+/// Without limits of its own, so that a build which does not know them reads a credential that has none.
 const VERSION: u8 = 1;
+const VERSION_WITH_LIMITS: u8 = 2;
 
 /// What proves a credential.
 #[derive(Clone)]
@@ -46,6 +50,8 @@ pub(super) struct Known {
     pub(super) report: CredentialReport,
     pub(super) proof: Proof,
     pub(super) standing: Arc<Standing>,
+    /// None: it has no limits of its own.
+    pub(super) tenant: Option<Arc<Tenant>>,
     /// Microseconds; zero: never.
     pub(super) used: AtomicU64,
 }
@@ -56,7 +62,8 @@ impl Known {
     }
 
     pub(super) fn principal(&self) -> Principal {
-        Principal::with_standing(&self.report.name, self.report.grants.clone(), self.standing.clone())
+        let CredentialReport { name, grants, .. } = &self.report;
+        Principal::with_standing(name, grants.clone(), self.standing.clone()).with_tenant(self.tenant.clone())
     }
 
     pub(super) fn report(&self) -> CredentialReport {
@@ -69,13 +76,17 @@ impl Known {
     }
 
     pub(super) fn note_value(&self) -> Vec<u8> {
-        let CredentialReport { name, grants, created_by, created, expires, account, .. } = &self.report;
-        let mut out = vec![VERSION];
+        let CredentialReport { name, grants, created_by, created, expires, account, limits, .. } =
+            &self.report;
+        let mut out = vec![if limits.is_some() { VERSION_WITH_LIMITS } else { VERSION }];
         for text in [name, grants.as_str(), created_by] {
             put_bytes(&mut out, text.as_bytes());
         }
         put_varint(&mut out, created.0);
         put_varint(&mut out, expires.map_or(0, |expires| expires.0));
+        if let Some(limits) = limits {
+            put_bytes(&mut out, limits.to_string().as_bytes());
+        }
         match &self.proof {
             Proof::Hash { salt, hash } => {
                 out.extend_from_slice(salt);
@@ -102,7 +113,8 @@ impl Known {
         let kind = kind.ok_or(DecodeError::OutOfRange("the kind"))?;
         let id = std::str::from_utf8(id).map_err(|_| DecodeError::NotText)?;
         let mut cursor = Cursor::new(value);
-        if cursor.byte()? != VERSION {
+        let version = cursor.byte()?;
+        if ![VERSION, VERSION_WITH_LIMITS].contains(&version) {
             return Err(DecodeError::OutOfRange("the version"));
         }
         let name = cursor.text()?.into();
@@ -110,6 +122,10 @@ impl Known {
         let created_by = cursor.text()?.into();
         let created = Timestamp(cursor.varint()?);
         let expires = Some(Timestamp(cursor.varint()?)).filter(|expires| expires.0 > 0);
+        let limits = match version {
+            VERSION => None,
+            _ => Some(cursor.text()?.parse().map_err(|_| DecodeError::OutOfRange("the limits"))?),
+        };
         let (proof, account) = match kind {
             CredentialKind::Token => {
                 let salt = cursor.take(16)?.try_into().expect("sixteen bytes were taken");
@@ -140,14 +156,16 @@ impl Known {
             created_by,
             expires,
             last_used: None,
-            limits: None,
+            limits,
+            shared_limits: None,
         };
         Ok(Known::new(report, proof))
     }
 
     pub(super) fn new(report: CredentialReport, proof: Proof) -> Known {
         let standing = Arc::new(Standing::new(report.expires));
-        Known { report, proof, standing, used: AtomicU64::new(0) }
+        let tenant = report.limits.map(|limits| Arc::new(Tenant::of_credential(&report.id, limits)));
+        Known { report, proof, standing, tenant, used: AtomicU64::new(0) }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_broker::api::{
-    DoorStats, GroupReport, Histogram, IssuerFigures, Limit, MemoryFigures, ServerReport, Stage, Status,
+    DoorStats, GroupReport, Histogram, IssuerFigures, MemoryFigures, Refusals, ServerReport, Stage, Status,
     StreamReport, Summary,
 };
 
@@ -31,7 +31,7 @@ struct Scrape {
     doors: Vec<Arc<DoorStats>>,
     connections_max: Option<usize>,
     memory: MemoryFigures,
-    over_limit: Vec<(Arc<str>, Limit, u64)>,
+    over_limit: Vec<Refusals>,
     issuer: Option<IssuerFigures>,
     process: ProcessFigures,
     streams: Vec<StreamReport>,
@@ -305,7 +305,8 @@ const METRICS: &[Metric] = &[
     ),
     counter(
         "forebay_over_limit_total",
-        "Calls that were refused because a client or streams are at a limit, by the line of `limits_file`.",
+        "Calls that were refused because a client or streams are at a limit, by the line of `limits_file`, \
+         or `id:` and the id of a credential with limits of its own.",
         Limits,
     ),
     gauge(
@@ -500,7 +501,8 @@ pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Fail
     let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
     let (connections_max, process) = (door.broker().doors().connections_max(), (door.0.process)());
     let memory = door.broker().memory().figures();
-    let over_limit = door.broker().tenants().refusals();
+    let mut over_limit = door.broker().tenants().refusals();
+    over_limit.extend(door.broker().credentials().refusals());
     let issuer = door.broker().credentials().issuer_figures();
     Ok(render(&Scrape {
         server,
@@ -645,7 +647,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use forebay_broker::api::Doors;
+    use forebay_broker::api::{Doors, Limit};
     use forebay_core::types::Timestamp;
 
     use super::*;

@@ -104,6 +104,7 @@ async fn running_move(of: &Stage, address: SocketAddr) -> Value {
         name: "admin".to_owned(),
         grants: "admin:*".parse().expect("grants"),
         expires: None,
+        limits: None,
         account: None,
         password: None,
     });
