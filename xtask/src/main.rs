@@ -302,13 +302,15 @@ Usage: cargo xtask torture [--minutes N] [--runs N] [--seed S] ...
 
 Builds the server in release mode and kills it again and again, for two minutes if not told, while producers and
 consumers work on it and write down what they see. Then everything is finished in peace, and the history is
-checked. History and data of a run that fails are kept.
+checked. History and data of a run that fails are kept. The data folder is encrypted in the runs of odd seeds, or as
+`--encryption on|off|half` says.
 
 `faults` builds a server that breaks promises on purpose, and shows that each breach is noticed.
 All arguments go to `forebay-torture` as they are; its own --help lists them.
 
   cargo xtask torture --minutes 30
   cargo xtask torture --runs 100
+  cargo xtask torture --runs 20 --encryption on
 "
         }
         "full" => {
