@@ -170,6 +170,12 @@ pub(crate) fn trusting(ca: Option<&[u8]>) -> anyhow::Result<ConfigBuilder<Client
     Ok(builder.with_root_certificates(roots))
 }
 
+/// The host of `HOST:PORT`, without the brackets of an IPv6 address.
+pub(crate) fn host_of(authority: &str) -> &str {
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
@@ -183,6 +189,7 @@ fn contents(path: &Path, what: &str) -> anyhow::Result<Vec<u8>> {
 
 impl Server {
     /// The server at this `HOST:PORT`.
+    #[cfg(test)]
     pub(crate) fn at(authority: &str) -> Server {
         let address = Address { authority: authority.to_owned(), is_tls: false };
         Server { server: Some(Addresses(vec![address])), ..Server::default() }
