@@ -10,9 +10,9 @@ mod operate;
 #[cfg(feature = "sqs")]
 mod pages;
 mod publish;
-mod rig;
+pub(crate) mod rig;
 mod secrets;
 mod start;
-mod tls;
-mod tokens;
+pub(crate) mod tls;
+pub(crate) mod tokens;
 mod work;
