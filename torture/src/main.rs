@@ -46,6 +46,7 @@ run and faults:
   --sqs on|off               Whether clients of SQS queues take part as well (on)
   --power on|off             Whether the machine loses power with each kill: the server writes down its calls on the
                              disk, and of those that no sync covers a random part is undone (on)
+  --encryption on|off|half   Whether the data folder is encrypted; half: of odd seeds (half)
   --dir D                    A folder for history and data (one in the system's folder for such things)
   --only NAME                faults: one of them
   -- WORDS                   Further words for `forebay serve`
@@ -64,6 +65,37 @@ const WITH_HTTP: bool = true;
 const WITH_SQS: bool = true;
 /// Whether a kill takes the power too, by default.
 const WITH_POWER_LOSS: bool = true;
+
+/// Whether the data folder of a run is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encryption {
+    On,
+    Off,
+    /// Of odd seeds, which are half of the runs.
+    Half,
+}
+
+impl Encryption {
+    fn parse(value: &str) -> anyhow::Result<Encryption> {
+        match value {
+            "on" => Ok(Encryption::On),
+            "off" => Ok(Encryption::Off),
+            "half" => Ok(Encryption::Half),
+            _ => bail!("on, off or half. argument=`--encryption` value=`{value}`"),
+        }
+    }
+
+    /// The master key of a run, which follows from its seed, so that the data of a failed run can be read.
+    fn key(self, seed: u64) -> Option<String> {
+        let is_on = match self {
+            Encryption::On => true,
+            Encryption::Off => false,
+            Encryption::Half => seed % 2 == 1,
+        };
+        let mut dice = dice::Dice::from(seed);
+        is_on.then(|| (0..4).map(|_| format!("{:016x}", dice.u64())).collect())
+    }
+}
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -101,6 +133,7 @@ struct Arguments {
     with_http: bool,
     with_sqs: bool,
     with_power_loss: bool,
+    encryption: Encryption,
     folder: Option<PathBuf>,
     only: Option<String>,
     words: Vec<String>,
@@ -116,6 +149,7 @@ impl Arguments {
             with_http: WITH_HTTP,
             with_sqs: WITH_SQS,
             with_power_loss: WITH_POWER_LOSS,
+            encryption: Encryption::Half,
             folder: None,
             only: None,
             words: Vec::new(),
@@ -138,6 +172,7 @@ impl Arguments {
                 "--only" => arguments.only = Some(value.clone()),
                 "--http" => arguments.with_http = switch(name, value)?,
                 "--sqs" => arguments.with_sqs = switch(name, value)?,
+                "--encryption" => arguments.encryption = Encryption::parse(value)?,
                 "--power" => arguments.with_power_loss = switch(name, value)?,
                 _ => bail!("no such argument. argument=`{name}`"),
             }
@@ -160,8 +195,20 @@ impl Arguments {
         let Arguments { with_http, with_sqs, with_power_loss, .. } = *self;
         let words = self.words.clone();
         let lasts = self.lasts.unwrap_or(lasts);
-        let fault = None;
-        Ok(run::Options { program, lasts, seed, with_http, with_sqs, with_power_loss, folder, fault, words })
+        let (key, fault) = (self.encryption.key(seed), None);
+        let options = run::Options {
+            program,
+            lasts,
+            seed,
+            with_http,
+            with_sqs,
+            with_power_loss,
+            key,
+            folder,
+            fault,
+            words,
+        };
+        Ok(options)
     }
 }
 
@@ -208,7 +255,8 @@ fn torture_once(arguments: &Arguments, seed: u64, lasts: Duration) -> anyhow::Re
     let http = if options.with_http { "gRPC and HTTP" } else { "gRPC" };
     let sqs = if options.with_sqs { " and SQS" } else { "" };
     let power = if options.with_power_loss { ", with loss of power" } else { "" };
-    println!("torture: seed {seed}, {} s, {http}{sqs}{power}", options.lasts.as_secs());
+    let encrypted = if options.key.is_some() { ", encrypted" } else { "" };
+    println!("torture: seed {seed}, {} s, {http}{sqs}{power}{encrypted}", options.lasts.as_secs());
     let report = run::run(&options);
     match &report {
         Ok(report) if report.violations.is_empty() => {
@@ -222,6 +270,9 @@ fn torture_once(arguments: &Arguments, seed: u64, lasts: Duration) -> anyhow::Re
                 println!("{report}");
             }
             println!("torture: seed {seed} failed; history and data are in {}", options.folder.display());
+            if let Some(key) = &options.key {
+                println!("torture: the data is read with FOREBAY_ENCRYPTION_KEY={key}");
+            }
         }
     }
     report
@@ -252,6 +303,19 @@ mod tests {
     }
 
     #[test]
+    fn half_of_the_runs_are_encrypted_if_not_told() {
+        let keys = |line: &str| {
+            let encryption = parse(line).expect("arguments").encryption;
+            [7, 8, 9].map(|seed| encryption.key(seed))
+        };
+        let [odd, even, next] = keys("");
+        let (odd, next) = (odd.expect("a key"), next.expect("a key"));
+        assert!(even.is_none() && odd != next && odd.len() == 64, "{odd} {next}");
+        assert!(keys("--encryption on").iter().all(Option::is_some));
+        assert!(keys("--encryption off").iter().all(Option::is_none));
+    }
+
+    #[test]
     fn what_is_not_understood_is_named() {
         for line in [
             "--minutes",
@@ -259,6 +323,7 @@ mod tests {
             "--http perhaps",
             "--sqs perhaps",
             "--power perhaps",
+            "--encryption perhaps",
             "--faster 3",
         ] {
             let error = parse(line).expect_err(line).to_string();

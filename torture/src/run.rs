@@ -49,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) with_sqs: bool,
     /// Whether the machine loses power when the server is killed.
     pub(crate) with_power_loss: bool,
+    /// The master key of the data folder. None: it is not encrypted.
+    pub(crate) key: Option<String>,
     /// Where history and data go.
     pub(crate) folder: PathBuf,
     pub(crate) fault: Option<String>,
@@ -112,6 +114,7 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
         fault: options.fault.clone(),
         recording: options.with_power_loss.then(|| options.folder.join("calls")),
         with_sqs: options.with_sqs,
+        key: options.key.clone(),
         words: options.words.clone(),
     };
     let mut tormentor = Tormentor {

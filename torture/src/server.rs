@@ -27,6 +27,8 @@ pub(crate) struct Launch {
     pub(crate) recording: Option<PathBuf>,
     /// Whether it serves SQS.
     pub(crate) with_sqs: bool,
+    /// The master key of the data folder. None: it is not encrypted.
+    pub(crate) key: Option<String>,
     /// Further words for `serve`.
     pub(crate) words: Vec<String>,
 }
@@ -47,6 +49,9 @@ impl Process {
             .args([if how.with_sqs { "127.0.0.1:0" } else { "none" }, "--data"])
             .arg(&how.data)
             .args(&how.words);
+        if let Some(key) = &how.key {
+            command.env("FOREBAY_ENCRYPTION_KEY", key);
+        }
         if let Some(fault) = &how.fault {
             command.env("FOREBAY_PLANTED_FAULT", fault);
         }

@@ -20,7 +20,7 @@ Compiles the tests and the product, fetches what the clients of compat/ need mea
   cargo test --workspace, which includes the tidy test
   the clients of compat/ against the product
   200 simulated histories
-  two minutes of torture of the product
+  two minutes of torture of the product, one of them with an encrypted data folder
 
 It stops at the first step that fails. The last lines say how long each step took, and which tests were SKIPPED
 because a server or a toolchain cannot be had; with CI set, that is an error.
@@ -32,7 +32,7 @@ clients are of several languages; see `cargo xtask compat --help`.
 
 /// How many histories are simulated.
 const SEEDS: &str = "200";
-/// How many minutes the server is tortured.
+/// How many minutes the server is tortured: runs of a minute each, and every other one with an encrypted folder.
 const MINUTES: &str = "2";
 
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
@@ -100,7 +100,11 @@ fn compile(times: &Times) -> Result<(), String> {
 
 fn torture() -> Result<(), String> {
     let product = crate::target()?.join("release").join("forebay");
-    output(beside_us("forebay-torture")?.args(["run", "--minutes", MINUTES, "--server"]).arg(product))
+    output(
+        beside_us("forebay-torture")?
+            .args(["run", "--minutes", "1", "--runs", MINUTES, "--server"])
+            .arg(product),
+    )
 }
 
 /// A program of the build that we are of.

@@ -43,7 +43,7 @@ Commands:
   faults  Break each promise on purpose and show that the simulator notices
   torture Kill the real server again and again: [--minutes N] [--runs N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
-  wear    Run the tests of scarce memory and descriptors with their full counts
+  wear    Run the tests of scarce memory, descriptors, floods and noisy clients with their full counts
   bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
   fuzz    Try changed inputs on every decoder that runs before a client is known: [--minutes N]
   proto   Generate the code of the protocol anew, after a change to proto/
@@ -302,13 +302,15 @@ Usage: cargo xtask torture [--minutes N] [--runs N] [--seed S] ...
 
 Builds the server in release mode and kills it again and again, for two minutes if not told, while producers and
 consumers work on it and write down what they see. Then everything is finished in peace, and the history is
-checked. History and data of a run that fails are kept.
+checked. History and data of a run that fails are kept. The data folder is encrypted in the runs of odd seeds, or as
+`--encryption on|off|half` says.
 
 `faults` builds a server that breaks promises on purpose, and shows that each breach is noticed.
 All arguments go to `forebay-torture` as they are; its own --help lists them.
 
   cargo xtask torture --minutes 30
   cargo xtask torture --runs 100
+  cargo xtask torture --runs 20 --encryption on
 "
         }
         "full" => {
@@ -326,8 +328,9 @@ Usage: cargo xtask wear
 
 Runs the end-to-end tests of scarce memory and descriptors in release mode, one after the other, with their full counts:
 1,000 followers, 50 connections of HTTP/2 and 200 consumers of gRPC that read nothing, 1,100 announced bodies, a minute
-at 256 descriptors, a FIFO queue of 100,000 messages after a kill. Limits of memory and time are checked too, so
-nothing else should run beside it. The same tests with small counts are part of the everyday tests.
+at 256 descriptors, a FIFO queue of 100,000 messages after a kill; floods of slow, large and unknown requests and a
+noisy client beside one that is measured, and a certificate that is replaced under load. Limits of memory and time are
+checked too, so nothing else should run beside it. The same tests with small counts are part of the everyday tests.
 "
         }
         "bench" => callgrind::HELP,
@@ -519,8 +522,17 @@ fn full(cycles: &str) -> Result<(), String> {
 fn wear() -> Result<(), String> {
     // The clients of a test are in one process and need more descriptors than the usual 1,024.
     let line = ["test", "--release", "--package", "forebay", "--test", "e2e", "--", "--test-threads", "1"];
-    let line =
-        [&line[..], &["http::scarce::", "http::backlog::", "sqs::restart::a_long_fifo_queue"]].concat();
+    let line = [
+        &line[..],
+        &[
+            "--nocapture",
+            "http::scarce::",
+            "http::backlog::",
+            "sqs::restart::a_long_fifo_queue",
+            "security::",
+        ],
+    ]
+    .concat();
     let cargo = cargo_command(&line);
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 8192 && exec \"$0\" \"$@\""]).arg(cargo.get_program()).args(&line);

@@ -14,6 +14,7 @@ use forebay_core::types::{GroupName, StreamName, Timestamp};
 
 use crate::clock::Clock;
 use crate::door::Door;
+use crate::tenants::Tenant;
 
 pub(crate) use grants::Glob;
 pub(crate) use standing::Standing;
@@ -32,6 +33,8 @@ pub struct Principal {
     grants: Option<Grants>,
     /// Of a principal that was recognised by a credential, which may be revoked.
     standing: Option<Arc<Standing>>,
+    /// Of a credential that has limits of its own.
+    tenant: Option<Arc<Tenant>>,
     /// The server itself, which keeps the audit.
     is_server: bool,
 }
@@ -39,12 +42,12 @@ pub struct Principal {
 impl Principal {
     /// A client with these rights.
     pub fn new(name: &str, grants: Grants) -> Principal {
-        Principal { name: name.into(), grants: Some(grants), standing: None, is_server: false }
+        Principal { grants: Some(grants), ..Principal::owner_as(name) }
     }
 
     /// A client on the machine that the server runs on, or the server itself.
     pub fn owner() -> Principal {
-        Principal { name: OWNER.into(), grants: None, standing: None, is_server: false }
+        Principal { name: OWNER.into(), grants: None, standing: None, tenant: None, is_server: false }
     }
 
     /// The server itself, for the records of the audit.
@@ -81,6 +84,14 @@ impl Principal {
 
     pub(crate) fn with_standing(name: &str, grants: Grants, standing: Arc<Standing>) -> Principal {
         Principal { standing: Some(standing), ..Principal::new(name, grants) }
+    }
+
+    pub(crate) fn with_tenant(self, tenant: Option<Arc<Tenant>>) -> Principal {
+        Principal { tenant, ..self }
+    }
+
+    pub(crate) fn tenant(&self) -> Option<&Arc<Tenant>> {
+        self.tenant.as_ref()
     }
 
     /// The rights that it has. None: everything.

@@ -19,8 +19,8 @@ pub use crate::caller::{
 };
 pub use crate::clock::{Clock, Moment};
 pub use crate::credentials::{
-    CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, KnownKey, KnownUser,
-    NewCredential, NotRecognised, PASSWORD_ITERATIONS, Secret, TokenIssuer, Verifier,
+    CredentialKind, CredentialRefusal, CredentialReport, CredentialTerms, Credentials, IssuerFigures,
+    KnownKey, KnownUser, NewCredential, NotRecognised, PASSWORD_ITERATIONS, Secret, TokenIssuer, Verifier,
 };
 pub use crate::door::Door;
 pub use crate::driver::{Delivered, Delivery, DriverConfig, Past, Published, RunMessage};
@@ -34,7 +34,9 @@ pub use crate::report::{
 pub use crate::stats::connections::{ConnectionReport, LiveConnection};
 pub use crate::stats::doors::{DoorStats, Doors};
 pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
-pub use crate::tenants::{Limit, OverLimit, Seat, Subject, Tenant, Tenants, Turn};
+pub use crate::tenants::{
+    ClientLimits, Limit, LimitError, OverLimit, Refusals, Seat, Subject, Tenant, Tenants, Turn,
+};
 
 pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;

@@ -12,6 +12,9 @@
 //! All clients of a line share its limits, and so do all streams of a line: the line is a [`Tenant`]. A line with the
 //! very name counts before one with a pattern, and the first pattern before later ones. The client without a
 //! credential, who owns the server, has no limits of its own.
+//!
+//! A credential may have limits of its own too, which are stored with it. It is then a tenant by itself, beside the
+//! line that its name may have, and a call must be within the limits of both.
 
 mod bucket;
 mod limits;
@@ -28,7 +31,7 @@ use crate::broker::Entrance;
 use crate::error::CallError;
 use bucket::Bucket;
 
-pub use limits::{Limit, LimitsError, Subject};
+pub use limits::{ClientLimits, Limit, LimitError, LimitsError, Subject};
 
 /// Lines of the file with names, and with patterns.
 pub const TENANTS_MAX: usize = 10_000;
@@ -50,7 +53,10 @@ pub struct OverLimit {
     pub retry_after: Duration,
 }
 
-/// One line: clients or streams that share limits.
+/// How often calls were refused: the name of the tenant, the limit and the count.
+pub type Refusals = (Arc<str>, Limit, u64);
+
+/// One line: clients or streams that share limits. Or one credential.
 #[derive(Debug)]
 pub struct Tenant {
     name: Arc<str>,
@@ -83,9 +89,22 @@ pub struct Turn(Arc<Tenant>);
 
 impl Tenant {
     fn new(line: &limits::Line) -> Tenant {
-        let tenant = Tenant {
-            name: line.name.as_str().into(),
-            glob: line.glob.clone(),
+        let tenant = Tenant::named(&line.name, line.glob.clone());
+        tenant.change(line);
+        tenant
+    }
+
+    /// A credential with limits of its own.
+    pub(crate) fn of_credential(id: &str, limits: ClientLimits) -> Tenant {
+        let tenant = Tenant::named(&format!("id:{id}"), Glob::literal(id));
+        tenant.set(limits.0);
+        tenant
+    }
+
+    fn named(name: &str, glob: Glob) -> Tenant {
+        Tenant {
+            name: name.into(),
+            glob,
             limits: Default::default(),
             refused: Default::default(),
             requests: Bucket::default(),
@@ -93,15 +112,26 @@ impl Tenant {
             connections: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             streams: Mutex::default(),
-        };
-        tenant.change(line);
-        tenant
+        }
     }
 
     fn change(&self, line: &limits::Line) {
-        for (limit, value) in self.limits.iter().zip(line.values) {
+        self.set(line.values);
+    }
+
+    fn set(&self, values: [Option<u64>; Limit::ALL.len()]) {
+        for (limit, value) in self.limits.iter().zip(values) {
             limit.store(value.unwrap_or(0), Ordering::Relaxed);
         }
+    }
+
+    /// How often it was refused, by limit.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = Refusals> {
+        let one = |limit: Limit| {
+            let count = self.refused[limit as usize].load(Ordering::Relaxed);
+            (self.name.clone(), limit, count)
+        };
+        Limit::ALL.map(one).into_iter().filter(|(_, _, count)| *count > 0)
     }
 
     fn limit(&self, limit: Limit) -> Option<u64> {
@@ -271,8 +301,13 @@ impl Tenants {
         Ok(())
     }
 
-    /// The tenant that a client belongs to.
-    pub fn of(&self, who: &Principal) -> Option<Arc<Tenant>> {
+    /// The tenants that a client belongs to: that of its credential, and that of its line.
+    pub fn of(&self, who: &Principal) -> [Option<Arc<Tenant>>; 2] {
+        [who.tenant().cloned(), self.line_of(who)]
+    }
+
+    /// The tenant of the line that a client's name has.
+    pub fn line_of(&self, who: &Principal) -> Option<Arc<Tenant>> {
         if !self.has_clients.load(Ordering::Acquire) || who.is_owner() {
             return None;
         }
@@ -303,18 +338,8 @@ impl Tenants {
     }
 
     /// How often clients and streams were refused, by the line and its limit.
-    pub fn refusals(&self) -> Vec<(Arc<str>, Limit, u64)> {
-        let lines = self.lines();
-        let mut all: Vec<_> = lines
-            .all()
-            .flat_map(|tenant| {
-                Limit::ALL.map(|limit| {
-                    let count = tenant.refused[limit as usize].load(Ordering::Relaxed);
-                    (tenant.name.clone(), limit, count)
-                })
-            })
-            .filter(|(_, _, count)| *count > 0)
-            .collect();
+    pub fn refusals(&self) -> Vec<Refusals> {
+        let mut all: Vec<_> = self.lines().all().flat_map(|tenant| tenant.refusals()).collect();
         all.sort();
         all
     }

@@ -6,11 +6,13 @@
 //! | `stage` | a run from its beginning to its end: when each part starts, the measured window, progress output |
 //! | `pace` | when messages are due, and the thread that tells producers |
 //! | `native`, `sqs` | producers and consumers of the two doors |
+//! | `channel` | connections of the native door, with or without TLS and a token |
 //! | `stamp` | the stamp in each message |
 //! | `tally`, `ledger` | records: counts, the fate of each message, latencies |
 //! | `process` | the kernel's statistics of the server |
 //! | `report` | the final report |
 
+mod channel;
 mod ledger;
 mod native;
 mod pace;
@@ -54,6 +56,7 @@ Examples:
   forebay bench publish --size 1KiB --batch 100
   forebay bench drain --messages 2000000 --consumers 8 --credit 1000
   forebay bench --keys 1000 --group strategy=ordered --group acks=durable
+  forebay bench --server https://queue.example.com:7070 --ca cert.pem --token-file bench.token
   forebay bench --door sqs --producers 16 --consumers 32
   forebay bench --sqs http://127.0.0.1:9324 --keys 100 --group FifoQueue=true
   forebay bench -o json | jq '{published_per_second, p99: .end_to_end_latency.p99}'";

@@ -9,9 +9,10 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use forebay_client::{Client, ConnectError, authority};
 use hyper_rustls::ConfigBuilderExt as _;
+use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, ClientConfig, ConfigBuilder, RootCertStore};
 
 use crate::context::{self, Known};
 use crate::exit::Exit;
@@ -139,23 +140,8 @@ impl Place {
         if !address.is_tls {
             return Ok(None);
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let wrong = |what: &str| anyhow!(Exit::NotUnderstood).context(format!("the {what} must be in PEM"));
-        let builder = match &self.ca {
-            None => builder.with_webpki_roots(),
-            Some(pem) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in CertificateDer::pem_slice_iter(pem) {
-                    let certificate = certificate.map_err(|_| wrong("CA certificate"))?;
-                    roots.add(certificate).map_err(|_| wrong("CA certificate"))?;
-                }
-                if roots.is_empty() {
-                    return Err(wrong("CA certificate"));
-                }
-                builder.with_root_certificates(roots)
-            }
-        };
+        let builder = trusting(self.ca.as_deref())?;
         let Some((chain, key)) = &self.own else {
             return Ok(Some(Arc::new(builder.with_no_client_auth())));
         };
@@ -166,6 +152,28 @@ impl Place {
         let config = builder.with_client_auth_cert(chain, key);
         Ok(Some(Arc::new(config.context("the certificate of the client cannot be used")?)))
     }
+}
+
+/// TLS that believes certificates of these authorities, in PEM; None: of those that browsers trust.
+pub(crate) fn trusting(ca: Option<&[u8]>) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let Some(pem) = ca else { return Ok(builder.with_webpki_roots()) };
+    let wrong = || anyhow!(Exit::NotUnderstood).context("the CA certificate must be in PEM");
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        roots.add(certificate.map_err(|_| wrong())?).map_err(|_| wrong())?;
+    }
+    if roots.is_empty() {
+        return Err(wrong());
+    }
+    Ok(builder.with_root_certificates(roots))
+}
+
+/// The host of `HOST:PORT`, without the brackets of an IPv6 address.
+pub(crate) fn host_of(authority: &str) -> &str {
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -181,6 +189,7 @@ fn contents(path: &Path, what: &str) -> anyhow::Result<Vec<u8>> {
 
 impl Server {
     /// The server at this `HOST:PORT`.
+    #[cfg(test)]
     pub(crate) fn at(authority: &str) -> Server {
         let address = Address { authority: authority.to_owned(), is_tls: false };
         Server { server: Some(Addresses(vec![address])), ..Server::default() }

@@ -230,11 +230,12 @@ impl List {
 fn refused(status: u16, bytes: &[u8], has_token: bool) -> anyhow::Error {
     match serde_json::from_slice::<Problem>(bytes) {
         Ok(mut problem) => {
+            let mut document = String::from_utf8_lossy(bytes).trim().to_owned();
             // The server speaks of headers, which the commands send by themselves.
             if problem.status == 401 && !has_token {
                 problem.detail = NO_TOKEN.to_owned();
+                document = serde_json::to_string(&problem).unwrap_or(document);
             }
-            let document = String::from_utf8_lossy(bytes).trim().to_owned();
             let refused = Refused { problem, document };
             let exit = refused.exit();
             anyhow!(refused).context(exit)

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper_rustls::builderstates::WantsSchemes;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::connect::CONNECT_PATIENCE;
+use crate::connect::{CONNECT_PATIENCE, trusting};
 
 /// How long a connection is kept for the next request.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -19,12 +20,22 @@ pub(crate) type Poster = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Believes certificates of the public authorities.
 pub(crate) fn client() -> Poster {
+    of(HttpsConnectorBuilder::new().with_webpki_roots())
+}
+
+/// Believes certificates of these authorities, in PEM, and no others.
+pub(crate) fn client_trusting(pem: &[u8]) -> anyhow::Result<Poster> {
+    let config = trusting(Some(pem))?.with_no_client_auth();
+    Ok(of(HttpsConnectorBuilder::new().with_tls_config(config)))
+}
+
+fn of(connector: HttpsConnectorBuilder<WantsSchemes>) -> Poster {
     let mut tcp = HttpConnector::new();
     // The next layer knows https.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_PATIENCE));
-    let connector = HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1();
+    let connector = connector.https_or_http().enable_http1();
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_MAX)

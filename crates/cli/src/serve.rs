@@ -10,7 +10,7 @@ mod cluster;
 mod doors;
 mod ending;
 mod identity;
-mod jwt;
+pub(crate) mod jwt;
 #[cfg(feature = "kurrent")]
 mod kurrent;
 mod limits;
@@ -182,6 +182,10 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
         is_reached && !keys.is_given() && !settings.memory && settings.engine == EngineKind::Journal,
         "encryption_key_file is not set: the data folder is not encrypted",
     );
+    remark(
+        settings.jwt_allow_http,
+        "jwt_allow_http: anyone who can change packets on the way to the issuer can sign tokens",
+    );
     remark(settings.memory, "memory: all data is lost when the server exits");
     remark(
         !settings.require_auth && !is_reached && !settings.memory,
@@ -338,14 +342,20 @@ async fn serve_broker(
     (settings, started): (&Settings, Started),
 ) -> anyhow::Result<()> {
     let address = doors.native.local_addr().context("cannot tell the address")?;
-    let begun = jwt::begin(&broker, settings)
-        .and_then(|()| doors.identity.begin(&broker, address))
-        .and_then(|()| doors.check_reach(&broker));
-    if let Err(error) = begun {
-        broker.stop();
-        let _ = running.await;
-        return Err(error);
-    }
+    let begun = jwt::begin(&broker, settings).and_then(|tasks| {
+        doors.identity.begin(&broker, address)?;
+        doors.check_reach(&broker)?;
+        Ok(tasks)
+    });
+    // They end with this function.
+    let _issuer_tasks = match begun {
+        Ok(tasks) => tasks,
+        Err(error) => {
+            broker.stop();
+            let _ = running.await;
+            return Err(error);
+        }
+    };
     limits::begin(&broker, settings).await?;
     tls::begin(settings, doors.tls.as_ref(), address);
     audit::begin(&broker, settings.audit_file.as_deref())?;

@@ -20,6 +20,7 @@ use crate::exit::Exit;
 use crate::log::{Format, Level};
 use crate::safe::printable;
 use crate::serve::alerts::Webhook;
+use crate::serve::jwt::KeySource;
 
 pub(crate) use self::table::SETTINGS;
 
@@ -53,8 +54,11 @@ pub(crate) struct Settings {
     pub(crate) tls_client_names: Option<PathBuf>,
     pub(crate) jwt_issuer: Option<String>,
     pub(crate) jwt_audience: Option<String>,
-    pub(crate) jwt_keys: Option<PathBuf>,
+    pub(crate) jwt_keys: Option<KeySource>,
     pub(crate) jwt_rights: Option<PathBuf>,
+    pub(crate) jwt_refresh: Duration,
+    pub(crate) jwt_ca: Option<PathBuf>,
+    pub(crate) jwt_allow_http: bool,
     pub(crate) admin_token_file: Option<PathBuf>,
     pub(crate) require_auth: bool,
     pub(crate) limits_file: Option<PathBuf>,
@@ -197,6 +201,9 @@ impl Settings {
             jwt_audience: None,
             jwt_keys: None,
             jwt_rights: None,
+            jwt_refresh: Duration::from_secs(900),
+            jwt_ca: None,
+            jwt_allow_http: false,
             admin_token_file: None,
             require_auth: false,
             limits_file: None,

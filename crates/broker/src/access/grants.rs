@@ -153,6 +153,11 @@ impl Glob {
         glob(text, text).ok()
     }
 
+    /// This name, whatever characters it has.
+    pub(crate) fn literal(name: &str) -> Glob {
+        Glob { parts: Box::new([name.into()]) }
+    }
+
     /// Whether it is one name.
     pub(crate) fn is_literal(&self) -> bool {
         self.parts.len() == 1

@@ -18,21 +18,7 @@ impl Caller {
             Err(refusal) => return record.close(Err(refusal)),
         };
         let record = record.about(|| draft.label());
-        let credentials = self.broker.credentials().clone();
-        let done = self
-            .broker
-            .whole()
-            .ask(move |task, reply| {
-                task.decide(reply, |driver, now| {
-                    credentials.check_new(draft.id())?;
-                    let (key, value) = (draft.key(), draft.value());
-                    driver.put_note(now, credentials::change(&key, Some(&value), draft.forgotten()))?;
-                    // In the same turn, so that the log and the memory agree also if the client has gone.
-                    Ok(credentials.add(now, draft))
-                });
-            })
-            .await;
-        record.close(done)
+        record.close(self.store(draft).await)
     }
 
     /// Changes the password of a user. Everything that runs with the old one ends.
@@ -48,21 +34,24 @@ impl Caller {
             Ok(draft) => draft,
             Err(refusal) => return record.close(Err(refusal)),
         };
+        record.close(self.store(draft).await)
+    }
+
+    /// Writes a credential to the log, from where on it counts.
+    async fn store(&self, draft: Draft) -> Result<NewCredential, CallError> {
         let credentials = self.broker.credentials().clone();
-        let done = self
-            .broker
+        self.broker
             .whole()
             .ask(move |task, reply| {
                 task.decide(reply, |driver, now| {
-                    // It may have been revoked since.
-                    let key = credentials.key_of(draft.id())?;
-                    let value = draft.value();
+                    credentials.check(&draft)?;
+                    let (key, value) = (draft.key(), draft.value());
                     driver.put_note(now, credentials::change(&key, Some(&value), draft.forgotten()))?;
+                    // In the same turn, so that the log and the memory agree also if the client has gone.
                     Ok(credentials.add(now, draft))
                 });
             })
-            .await;
-        record.close(done)
+            .await
     }
 
     /// Credentials, the oldest first.
@@ -70,7 +59,7 @@ impl Caller {
         self.may(Right::Administer, Resource::Server)?;
         let mut list = self.broker.credentials().list(kind);
         for one in &mut list {
-            one.limits = self.broker.tenants().limits_of(&one.name);
+            one.shared_limits = self.broker.tenants().limits_of(&one.name);
         }
         Ok(list)
     }

@@ -1,3 +1,4 @@
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
@@ -12,7 +13,15 @@ fn none(clock: Clock) -> Credentials {
 
 fn terms(kind: CredentialKind, grants: &str) -> CredentialTerms {
     let grants = grants.parse().expect("grants");
-    CredentialTerms { kind, name: "ci".to_owned(), grants, expires: None, account: None, password: None }
+    CredentialTerms {
+        kind,
+        name: "ci".to_owned(),
+        grants,
+        expires: None,
+        limits: None,
+        account: None,
+        password: None,
+    }
 }
 
 fn made(credentials: &Credentials, terms: CredentialTerms) -> NewCredential {
@@ -53,6 +62,10 @@ fn credentials_come_back_from_their_notes_without_the_token() {
     for terms in [
         CredentialTerms { expires, ..terms(CredentialKind::Token, "consume:orders/*") },
         CredentialTerms {
+            limits: Some("requests=5,bytes=1MiB".parse().expect("limits")),
+            ..terms(CredentialKind::Token, "consume:orders/*")
+        },
+        CredentialTerms {
             account: Some("123456789012".to_owned()),
             ..terms(CredentialKind::AccessKey, "worker:*")
         },
@@ -66,7 +79,10 @@ fn credentials_come_back_from_their_notes_without_the_token() {
     }
     let again = Credentials::load(clock, notes.iter().map(|(key, note)| (&key[..], note)));
     assert_eq!(again.list(None), credentials.list(None));
-    assert_eq!(again.list(Some(CredentialKind::Token)).len(), 1);
+    assert_eq!(again.list(Some(CredentialKind::Token)).len(), 2);
+    assert_eq!(notes.iter().map(|(_, note)| note.value[0]).collect::<Vec<_>>(), [1, 2, 1, 1, 1]);
+    let limited = again.recognise(secrets[1].reveal()).expect("it is known");
+    assert!(limited.tenant().is_some(), "it has its limits again");
     assert!(again.recognise(secrets[0].reveal()).is_ok());
     // The secret may have an underscore of its own.
     let secret = secrets[0].reveal().splitn(3, '_').last().expect("a secret").as_bytes();
@@ -76,9 +92,9 @@ fn credentials_come_back_from_their_notes_without_the_token() {
     let list = again.list(Some(CredentialKind::AccessKey));
     let keys: Vec<_> = list.iter().map(|one| again.access_key(&one.id).expect("a key")).collect();
     assert!(
-        keys.iter().any(|key| key.account.as_deref() == Some("123456789012") && key.secret == secrets[1])
+        keys.iter().any(|key| key.account.as_deref() == Some("123456789012") && key.secret == secrets[2])
     );
-    assert!(keys.iter().any(|key| key.account.is_none() && key.secret == secrets[2]));
+    assert!(keys.iter().any(|key| key.account.is_none() && key.secret == secrets[3]));
     for (key, note) in &notes {
         for length in 0..note.value.len() {
             assert!(

@@ -1,7 +1,8 @@
-//! The limits that there are, and the file that says them.
+//! The limits that there are, and how a credential and the file say them.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::str::FromStr;
 
 use super::{TENANT_PATTERNS_MAX, TENANTS_MAX};
 use crate::access::Glob;
@@ -75,6 +76,21 @@ enum Unit {
     Size,
 }
 
+/// Why a text has no limits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    #[error("a limit must be one of {}, with `=` and its value. limit=`{word}`", Names(*subject))]
+    Unknown { word: String, subject: Subject },
+    #[error(
+        "{limit} must be a whole number of at least 1, with a unit (B, KiB, MiB, GiB or TiB) if it is a size. \
+         value=`{value}`"
+    )]
+    Value { limit: &'static str, value: String },
+    #[error("a limit must be given once. limit=`{limit}`")]
+    Twice { limit: &'static str },
+}
+
 /// Why a file has no limits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -84,15 +100,10 @@ pub enum LimitsError {
          line=`{line}`"
     )]
     Line { line: usize },
-    #[error("a limit must be one of {}. line=`{line}` limit=`{word}`", Names(*subject))]
-    Unknown { line: usize, word: String, subject: Subject },
-    #[error(
-        "{limit} must be a whole number of at least 1, with a unit (B, KiB, MiB, GiB or TiB) if it is a size. \
-         line=`{line}` value=`{value}`"
-    )]
-    Value { line: usize, limit: &'static str, value: String },
-    #[error("{what} must be given once. line=`{line}`")]
-    Twice { line: usize, what: String },
+    #[error("{error} line=`{line}`")]
+    Limits { line: usize, error: LimitError },
+    #[error("{name} must be given once. line=`{line}`")]
+    Twice { line: usize, name: String },
     #[error("there must be at most {TENANTS_MAX} lines, and {TENANT_PATTERNS_MAX} with patterns")]
     TooMany,
 }
@@ -110,6 +121,26 @@ impl fmt::Display for Names {
     }
 }
 
+type Values = [Option<u64>; Limit::ALL.len()];
+
+/// Limits of a client: `requests=100,bytes=1MiB`. At least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientLimits(pub(super) Values);
+
+impl FromStr for ClientLimits {
+    type Err = LimitError;
+
+    fn from_str(text: &str) -> Result<ClientLimits, LimitError> {
+        read_values(Subject::Clients, text).map(ClientLimits)
+    }
+}
+
+impl fmt::Display for ClientLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text(self.0))
+    }
+}
+
 /// A line of the file.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -117,7 +148,7 @@ pub(super) struct Line {
     pub(super) name: String,
     pub(super) subject: Subject,
     pub(super) glob: Glob,
-    pub(super) values: [Option<u64>; Limit::ALL.len()],
+    pub(super) values: Values,
 }
 
 pub(super) fn read(text: &str) -> Result<Vec<Line>, LimitsError> {
@@ -129,7 +160,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Line>, LimitsError> {
         }
         let read = read_line(line, text)?;
         if !names.insert(read.name.clone()) {
-            return Err(LimitsError::Twice { line, what: read.name });
+            return Err(LimitsError::Twice { line, name: read.name });
         }
         patterns += usize::from(read.subject == Subject::Streams || !read.glob.is_literal());
         lines.push(read);
@@ -151,19 +182,25 @@ fn read_line(line: usize, text: &str) -> Result<Line, LimitsError> {
         None => (Subject::Clients, name),
     };
     let glob = Glob::parse(pattern).ok_or_else(wrong)?;
+    let values = read_values(subject, limits).map_err(|error| LimitsError::Limits { line, error })?;
+    Ok(Line { name: name.to_owned(), subject, glob, values })
+}
+
+/// Limits with commas between them.
+fn read_values(subject: Subject, text: &str) -> Result<Values, LimitError> {
     let mut values = [None; Limit::ALL.len()];
-    for word in limits.split(',').map(str::trim) {
-        let unknown = || LimitsError::Unknown { line, word: word.to_owned(), subject };
+    for word in text.split(',').map(str::trim) {
+        let unknown = || LimitError::Unknown { word: word.to_owned(), subject };
         let (limit, value) = word.split_once('=').ok_or_else(unknown)?;
         let found = Limit::ALL.into_iter().find(|of| of.name() == limit && of.subject() == subject);
         let limit = found.ok_or_else(unknown)?;
         let number = number(value, limit.unit());
-        let wrong = || LimitsError::Value { line, limit: limit.name(), value: value.to_owned() };
+        let wrong = || LimitError::Value { limit: limit.name(), value: value.to_owned() };
         if values[limit as usize].replace(number.ok_or_else(wrong)?).is_some() {
-            return Err(LimitsError::Twice { line, what: limit.name().to_owned() });
+            return Err(LimitError::Twice { limit: limit.name() });
         }
     }
-    Ok(Line { name: name.to_owned(), subject, glob, values })
+    Ok(values)
 }
 
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
@@ -181,7 +218,7 @@ fn number(text: &str, unit: Unit) -> Option<u64> {
 }
 
 /// Limits as the file says them.
-pub(super) fn text(values: [Option<u64>; Limit::ALL.len()]) -> String {
+pub(super) fn text(values: Values) -> String {
     let one = |(limit, value): (Limit, Option<u64>)| {
         let value = value?;
         let sizes = UNITS.iter().filter(|_| limit.unit() == Unit::Size);

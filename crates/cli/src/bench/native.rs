@@ -10,20 +10,19 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::{Bytes, BytesMut};
 use forebay_wire::v1;
-use forebay_wire::v1::forebay_client::ForebayClient;
 use forebay_wire::v1::outcome_run::Outcome;
 use hyper::Method;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
+use super::channel::{Grpc, connect};
 use super::pace::{Feed, Next};
 use super::stamp::{self, Stamp};
 use super::tally::{Sent, Tally};
 use crate::clock::Clock;
-use crate::connect::{CONNECT_PATIENCE, Server, unreachable};
+use crate::connect::Server;
 use crate::exit::Exit;
 use crate::failure::from_call;
 use crate::http::{Http, encoded};
@@ -34,34 +33,13 @@ pub(super) const GROUP: &str = "bench";
 /// How long a producer waits that was told to try later, if it was not told how long.
 const REST: Duration = Duration::from_millis(10);
 
-/// The largest reply.
-const REPLY_BYTES_MAX: usize = 64 << 20;
-/// Bytes that the server may send on one call, and on the connection, before they are read: as the SDK has it.
-const CALL_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
-const FRAME_MAX: u32 = 256 << 10;
-
-/// A connection with wide windows, so that a side seldom waits until the other has read.
-pub(super) async fn connect(server: &str) -> anyhow::Result<ForebayClient<Channel>> {
-    let endpoint = Channel::from_shared(format!("http://{server}")).context(Exit::NotUnderstood)?;
-    let channel = endpoint
-        .initial_stream_window_size(CALL_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(FRAME_MAX)
-        .connect_timeout(CONNECT_PATIENCE)
-        .connect()
-        .await
-        .map_err(|error| unreachable(server, &error))?;
-    Ok(ForebayClient::new(channel).max_decoding_message_size(REPLY_BYTES_MAX))
-}
-
 /// Makes the stream, which must be new, and its group if there are consumers.
 pub(super) async fn create(
-    server: &str,
+    server: &Server,
     stream: &str,
     group: Option<&Map<String, Value>>,
 ) -> anyhow::Result<()> {
-    let mut http = Http::connect(&Server::at(server)).await?;
+    let mut http = Http::connect(server).await?;
     let path = format!("/streams/{}", encoded(stream));
     let made = http.send(Method::PUT, &path, &Map::new()).await?;
     if made.status != 201 {
@@ -77,13 +55,13 @@ pub(super) async fn create(
     Ok(())
 }
 
-pub(super) async fn delete(server: &str, stream: &str) -> anyhow::Result<()> {
+pub(super) async fn delete(server: &Server, stream: &str) -> anyhow::Result<()> {
     let path = format!("/streams/{}?force=true", encoded(stream));
-    Http::connect(&Server::at(server)).await?.call(Method::DELETE, &path, Bytes::new()).await.map(drop)
+    Http::connect(server).await?.call(Method::DELETE, &path, Bytes::new()).await.map(drop)
 }
 
 pub(super) struct Producer {
-    pub(super) client: ForebayClient<Channel>,
+    pub(super) client: Grpc,
     pub(super) stream: String,
     pub(super) window: u64,
     pub(super) size: usize,
@@ -187,7 +165,7 @@ pub(super) struct Consumer {
 
 impl Consumer {
     pub(super) async fn join(
-        server: &str,
+        server: &Server,
         stream: &str,
         name: String,
         credit: u32,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{Bench, Door, Mode, no_sqs_address, sqs, stamp};
 use crate::commands::pairs;
-use crate::connect;
+use crate::connect::{self, Server};
 use crate::exit::{self, Exit};
 
 const DURATION: Duration = Duration::from_secs(10);
@@ -46,8 +46,8 @@ pub(super) struct Plan {
 /// Where the load goes.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
-    /// Host and port.
-    Native(String),
+    /// The server, and how its address is written.
+    Native(Box<Server>, String),
     /// Host and port.
     Sqs(String),
 }
@@ -55,13 +55,13 @@ pub(super) enum Place {
 impl Place {
     pub(super) fn address(&self) -> &str {
         match self {
-            Place::Native(address) | Place::Sqs(address) => address,
+            Place::Native(_, address) | Place::Sqs(address) => address,
         }
     }
 
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Place::Native(_) => "native",
+            Place::Native(..) => "native",
             Place::Sqs(_) => "sqs",
         }
     }
@@ -162,7 +162,9 @@ fn read(options: &Bench, number: u32) -> Result<Plan, String> {
 fn place(options: &Bench) -> Result<Place, String> {
     match (options.door, &options.sqs) {
         (Some(Door::Native), Some(_)) => Err("--sqs is for --door sqs".to_owned()),
-        (Some(Door::Native) | None, None) => Ok(Place::Native(address_of(options)?)),
+        (Some(Door::Native) | None, None) => {
+            Ok(Place::Native(Box::new(options.server.clone()), address_of(options)?))
+        }
         (_, Some(url)) => {
             let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/');
             let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -179,11 +181,7 @@ fn place(options: &Bench) -> Result<Place, String> {
 }
 
 fn address_of(options: &Bench) -> Result<String, String> {
-    let address = options.server.first().map_err(|error| exit::text(&error))?;
-    match address.is_tls {
-        true => Err(format!("bench does not speak TLS; use http://HOST:PORT. address=`{}`", address.text())),
-        false => Ok(address.authority),
-    }
+    Ok(options.server.first().map_err(|error| exit::text(&error))?.text())
 }
 
 /// An option that would change nothing is a misunderstanding.
@@ -247,7 +245,7 @@ mod tests {
         let mut options = Command::try_parse_from(words).map_err(|error| error.to_string())?.bench;
         if !text.contains("--server") {
             // Whatever the environment says.
-            options.server = connect::Server::at(connect::DEFAULT_ADDRESS);
+            options.server = Server::at(connect::DEFAULT_ADDRESS);
         }
         read(&options, 0xBEE)
     }

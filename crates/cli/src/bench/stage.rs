@@ -15,7 +15,7 @@ use super::plan::{Place, Plan};
 use super::process::{Usage, usage};
 use super::report::latency;
 use super::tally::{Counts, Scope, Tally, Times, summary};
-use super::{Mode, native, sqs, warn};
+use super::{Mode, channel, native, sqs, warn};
 use crate::clock::{Clock, Timestamp};
 use crate::exit::{self, say};
 use crate::safe::printable;
@@ -98,7 +98,7 @@ impl Stage {
         // Before there is anything to delete.
         let stop = Stop::new()?;
         let queue = match &plan.place {
-            Place::Native(server) => {
+            Place::Native(server, _) => {
                 let group = (plan.consumers > 0).then_some(&plan.settings);
                 native::create(server, &plan.stream, group).await?;
                 None
@@ -120,7 +120,7 @@ impl Stage {
     async fn clear(&self) {
         let deleting = async {
             match (&self.plan.place, &self.queue) {
-                (Place::Native(server), _) => native::delete(server, &self.plan.stream).await,
+                (Place::Native(server, _), _) => native::delete(server, &self.plan.stream).await,
                 (Place::Sqs(address), Some(queue)) => sqs::delete(address, queue).await,
                 (Place::Sqs(_), None) => Ok(()),
             }
@@ -448,8 +448,8 @@ async fn connect_producers(plan: &Plan, queue: Option<&sqs::Queue>) -> anyhow::R
                 let connection = sqs::Connection::open(address).await?;
                 Producer::Sqs(sqs::Producer { connection, queue: queue.clone(), size, keys })
             }
-            (Place::Native(server), _) => {
-                let client = native::connect(server).await?;
+            (Place::Native(server, _), _) => {
+                let client = channel::connect(server).await?;
                 let (stream, window) = (plan.stream.clone(), plan.window);
                 Producer::Native(native::Producer { client, stream, window, size, keys })
             }
@@ -482,7 +482,7 @@ async fn join(plan: &Plan, queue: Option<&sqs::Queue>) -> anyhow::Result<Vec<Con
                 let connection = sqs::Connection::open(address).await?;
                 Consumer::Sqs(sqs::Consumer { connection, queue: queue.clone(), credit: plan.credit })
             }
-            (Place::Native(server), _) => {
+            (Place::Native(server, _), _) => {
                 let name = format!("bench-{index}");
                 Consumer::Native(native::Consumer::join(server, &plan.stream, name, plan.credit).await?)
             }

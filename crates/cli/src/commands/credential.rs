@@ -115,6 +115,10 @@ struct NewCredential {
     /// How long it is accepted, such as 90d. Without it, until it is revoked.
     #[arg(long, value_name = "TIME", value_parser = crate::settings::values::duration)]
     expires: Option<std::time::Duration>,
+    /// Limits of this credential alone, with commas between them: connections=N, requests=N and bytes=SIZE a second,
+    /// in_flight=N calls at once. Limits of its name in the server's `limits_file` count too.
+    #[arg(long, value_name = "LIMITS", visible_alias = "limits")]
+    limit: Option<String>,
     #[command(flatten)]
     server: Server,
 }
@@ -142,6 +146,7 @@ salted hash of it and cannot show it again.
 Examples:
   forebay token create ci --may 'publish:orders-*,consume:orders/*' --expires 90d
   forebay token create dashboard --may 'monitor:*'
+  forebay token create batch --may 'publish:reports' --limit requests=50,bytes=1MiB
   forebay token create alice --may 'admin:*' > alice.token";
 
 const LIST_TOKENS: &str = "\
@@ -279,6 +284,7 @@ fn create(
         name: create.name.clone(),
         grants: create.may.clone(),
         expires_in: create.expires.map(Span),
+        limits: create.limit.clone(),
         account,
         password,
     };
@@ -287,12 +293,14 @@ fn create(
         http::show(&reply, output, |CreateCredentialReply { credential, secret }| {
             let expires = credential.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string());
             let told = if secret.is_empty() { "" } else { ". Its secret is not shown again" };
+            let limits = credential.limits.as_deref().map(|limits| format!(", limits {}", printable(limits)));
             say(&format!(
-                "{} {} created: id {}, may {}, expires {expires}{told}",
+                "{} {} created: id {}, may {}, expires {expires}{}{told}",
                 word(kind),
                 printable(&credential.name),
                 printable(&credential.id),
                 printable(&credential.grants),
+                limits.unwrap_or_default(),
             ));
             match kind {
                 CredentialKind::User if secret.is_empty() => Ok(()),
@@ -354,11 +362,18 @@ fn list(kind: CredentialKind, server: &Server, output: Output) -> anyhow::Result
                 printable(&one.created_by),
                 time(&one.expires_at, "never"),
                 time(&one.last_used_at, "-"),
-                printable(one.limits.as_deref().unwrap_or("-")),
+                limits(one),
             ]);
         }
         table.print()
     })
+}
+
+/// Its own limits, and those that it shares with others of its name.
+fn limits(of: &Credential) -> String {
+    let shared = of.shared_limits.as_deref().map(|limits| format!("shared: {}", printable(limits)));
+    let all: Vec<String> = of.limits.as_deref().map(printable).into_iter().chain(shared).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join("; ") }
 }
 
 fn revoke(kind: CredentialKind, revoke: &Revoke, output: Output) -> anyhow::Result<()> {

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::connect::CONNECT_PATIENCE;
+use crate::connect::{CONNECT_PATIENCE, host_of};
 use crate::exit::Exit;
 
 /// How long an answer may take.
@@ -73,9 +73,7 @@ async fn open(address: &str, tls: Option<&Arc<ClientConfig>>) -> anyhow::Result<
     };
     let _ = socket.set_nodelay(true);
     let Some(tls) = tls else { return begin(socket).await };
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let name = ServerName::try_from(host.to_owned()).context(Exit::NotUnderstood)?;
+    let name = ServerName::try_from(host_of(address).to_owned()).context(Exit::NotUnderstood)?;
     let connecting = TlsConnector::from(tls.clone()).connect(name, socket);
     match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
         Ok(Ok(stream)) => begin(stream).await,

@@ -52,7 +52,7 @@ impl Identity {
             admin_file: settings.admin_token_file.clone(),
             allow_anyone: settings.allow_anyone,
             require_auth: settings.require_auth,
-            has_others: settings.tls_client_ca.is_some() || settings.jwt_keys.is_some(),
+            has_others: settings.tls_client_ca.is_some() || settings.jwt_issuer.is_some(),
         })
     }
 

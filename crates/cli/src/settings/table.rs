@@ -1,6 +1,7 @@
 //! Every setting of the server, in the order in which people meet them.
 
 use super::{Setting, values};
+use crate::serve::jwt::KeySource;
 
 pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
@@ -208,11 +209,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "jwt_keys",
-        value: Some("FILE|none"),
+        value: Some("FILE|URL|none"),
         default: "none",
-        help: "File with the keys of the issuer, a JSON Web Key Set with keys for RS256, ES256 or EdDSA. It is read \
-               again when it changes",
-        set: |settings, text| values::into(&mut settings.jwt_keys, values::or_none(text, values::path)),
+        help: "Keys of the issuer, a JSON Web Key Set with keys for RS256, ES256 or EdDSA: a file, which is read again \
+               when it changes, or an address, from where they are fetched. none: they are fetched from where the \
+               configuration of jwt_issuer says",
+        set: |settings, text| values::into(&mut settings.jwt_keys, values::or_none(text, KeySource::parse)),
     },
     Setting {
         name: "jwt_rights",
@@ -221,6 +223,30 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "File with the rights of tokens, one claim with its value and its grants on each line, as \
                `groups=platform operator:*`. It is read again when it changes",
         set: |settings, text| values::into(&mut settings.jwt_rights, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "jwt_refresh",
+        value: Some("TIME"),
+        default: "15m",
+        help: "How often keys are fetched from the issuer. They are also fetched when a token names another key, and \
+               again after a failure",
+        set: |settings, text| values::into(&mut settings.jwt_refresh, values::refresh(text)),
+    },
+    Setting {
+        name: "jwt_ca",
+        value: Some("FILE|none"),
+        default: "none",
+        help: "Certificates, in PEM, of the authorities by which the issuer is recognised over https, in place of \
+               those that browsers trust",
+        set: |settings, text| values::into(&mut settings.jwt_ca, values::or_none(text, values::path)),
+    },
+    Setting {
+        name: "jwt_allow_http",
+        value: None,
+        default: "false",
+        help: "Fetch keys over unencrypted http from other machines too: anyone who can change packets on the way can \
+               then sign tokens",
+        set: |settings, text| values::into(&mut settings.jwt_allow_http, values::switch(text)),
     },
     Setting {
         name: "admin_token_file",

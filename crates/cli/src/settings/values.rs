@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_doors::kit::jwt::REFRESH;
 use forebay_wire::alert::Rules;
 use forebay_wire::json::Span;
 
@@ -150,6 +151,12 @@ pub(super) fn replicas(text: &str) -> Result<usize, String> {
         Ok(count) if count <= 5 => Ok(count),
         _ => Err("must be between 1 and 5".to_owned()),
     }
+}
+
+/// How often keys of an issuer are fetched.
+pub(super) fn refresh(text: &str) -> Result<Duration, String> {
+    let every = duration(text)?;
+    if REFRESH.contains(&every) { Ok(every) } else { Err("must be between 1s and 1d".to_owned()) }
 }
 
 /// Shorter than a pause of the machine it would change owners without need.

@@ -5,13 +5,14 @@ mod bench;
 mod complete;
 mod connections;
 mod demo;
+mod issuer;
 mod operate;
 #[cfg(feature = "sqs")]
 mod pages;
 mod publish;
-mod rig;
+pub(crate) mod rig;
 mod secrets;
 mod start;
-mod tls;
-mod tokens;
+pub(crate) mod tls;
+pub(crate) mod tokens;
 mod work;

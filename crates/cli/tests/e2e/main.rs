@@ -12,5 +12,6 @@ mod http;
 #[cfg(feature = "kurrent")]
 mod kurrent;
 mod rig;
+mod security;
 #[cfg(feature = "sqs")]
 mod sqs;

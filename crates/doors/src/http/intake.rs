@@ -300,7 +300,7 @@ mod tests {
     async fn a_client_beyond_its_rate_waits_before_its_next_message() {
         let tenants = Tenants::default();
         tenants.replace("ci bytes=1MiB").expect("they are good");
-        let tenant = tenants.of(&Principal::new("ci", Grants::admin())).expect("it has limits");
+        let tenant = tenants.line_of(&Principal::new("ci", Grants::admin())).expect("it has limits");
         let pool = Pool::new(10 << 20);
         let (feed, intake) = call(&pool);
         let mut intake = intake.metered(Some(Meter::new(tenant, Clock::start())));

@@ -50,7 +50,7 @@ pub(crate) enum Refused {
 impl Refused {
     /// It is not known whether the credential is right, and the client may try again.
     pub(crate) fn is_busy(self) -> bool {
-        self == Refused::NotRecognised(NotRecognised::Busy)
+        matches!(self, Refused::NotRecognised(NotRecognised::Busy | NotRecognised::Pending))
     }
 }
 
@@ -132,9 +132,9 @@ impl Gate {
     ) -> Result<Principal, Refused> {
         let credentials = self.broker.credentials();
         match given(headers)? {
-            Given::Token(token) => Ok(credentials.recognise(token)?),
+            Given::Token(token) => Ok(credentials.recognise_soon(token).await?),
             // A token is looked up quickly, and no password looks like one.
-            Given::Password { user, password } => match credentials.recognise(&password) {
+            Given::Password { user, password } => match credentials.recognise_soon(&password).await {
                 Err(NotRecognised::Unknown) if !credentials.is_token(&password) => {
                     Ok(credentials.recognise_user(network_of(from.ip()), &user, &password, hides).await?)
                 }
@@ -171,11 +171,12 @@ impl Gate {
         is_tls: bool,
     ) -> Result<Option<HeaderValue>, Refused> {
         let known = match token.reveal().len() <= CREDENTIAL_BYTES_MAX {
-            true => self.broker.credentials().recognise(token.reveal()).map_err(Refused::from),
+            true => self.broker.credentials().recognise_soon(token.reveal()).await.map_err(Refused::from),
             false => Err(Refused::Malformed),
         };
         match known {
             Ok(_) => Ok(self.sessions.begin(self.broker.clock().now(), token, is_tls)),
+            Err(refused) if refused.is_busy() => Err(refused),
             Err(refused) => Err(self.failed(from, refused).await),
         }
     }

@@ -1,7 +1,8 @@
 //! Clients that are recognised by tokens of an OIDC issuer: JSON Web Tokens, signed by a key of the issuer's.
 //!
-//! The keys are in a file, as the issuer publishes them (a JSON Web Key Set). A second file says which rights a claim
-//! of a token gives, one claim with its value and the grants on each line:
+//! The keys are in a file, as the issuer publishes them (a JSON Web Key Set), or the program fetches them from the
+//! issuer when `fetching` says so. A second file says which rights a claim of a token gives, one claim with its value
+//! and the grants on each line:
 //!
 //! ```text
 //! # claim=value              grants
@@ -16,25 +17,29 @@
 //! The signature is RS256, ES256 or EdDSA, and it is the key that says which: the header of a token only names its key.
 //! A token without a signature, or with one that every server that checks it could make (HMAC), is not recognised.
 
+mod fetching;
+mod keys;
+
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use forebay_broker::api::{Clock, GrantError, Grants, NotRecognised, Principal, TokenIssuer};
+use forebay_broker::api::{Clock, GrantError, Grants, IssuerFigures, NotRecognised, Principal, TokenIssuer};
 use forebay_core::types::Timestamp;
 use ring::digest::{SHA256, digest};
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
-};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use fetching::Fetching;
+pub use fetching::REFRESH;
+use keys::{KEYS_MAX, Key, Keys};
+
 /// By so much the clocks of the issuer and the server may differ.
 const LEEWAY: Duration = Duration::from_secs(60);
-/// Keys of an issuer, lines of rights, and tokens that are recognised at a time.
-const KEYS_MAX: usize = 100;
+/// Lines of rights, and tokens that are recognised at a time.
 const LINES_MAX: usize = 10_000;
 const TOKENS_MAX: usize = 100_000;
 /// The longest subject, which is the name of the client.
@@ -44,7 +49,7 @@ const SUBJECT_BYTES_MAX: usize = 255;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JwtError {
-    #[error("the file with the keys of the issuer must be a JSON Web Key Set: {0}")]
+    #[error("the keys of the issuer must be a JSON Web Key Set: {0}")]
     NoKeys(String),
     #[error(
         "the keys must have at least one of RS256 (2048 bits or more), ES256 or EdDSA for signatures, and at most \
@@ -68,6 +73,8 @@ struct Shared {
     issuer: String,
     audience: String,
     state: RwLock<State>,
+    /// None: the keys are in a file.
+    fetching: Option<Fetching>,
 }
 
 struct State {
@@ -88,7 +95,8 @@ struct Known {
 
 /// The keys and the rights.
 struct Trust {
-    keys: Vec<(Option<String>, Key)>,
+    /// None at all: they could not be fetched yet.
+    keys: Keys,
     lines: Vec<Line>,
 }
 
@@ -98,107 +106,7 @@ struct Line {
     grants: Grants,
 }
 
-/// A key of the issuer, with the only algorithm that it is used for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Key {
-    Rsa {
-        n: Vec<u8>,
-        e: Vec<u8>,
-    },
-    /// The point, uncompressed.
-    P256(Vec<u8>),
-    Ed25519(Vec<u8>),
-}
-
-impl Key {
-    fn algorithm(&self) -> &'static str {
-        match self {
-            Key::Rsa { .. } => "RS256",
-            Key::P256(_) => "ES256",
-            Key::Ed25519(_) => "EdDSA",
-        }
-    }
-
-    fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        let verified = match self {
-            Key::Rsa { n, e } => {
-                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
-            }
-            Key::P256(point) => {
-                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature)
-            }
-            Key::Ed25519(key) => UnparsedPublicKey::new(&ED25519, key).verify(message, signature),
-        };
-        verified.is_ok()
-    }
-}
-
-/// A key, as the issuer publishes it. Fields that are not here say nothing about signatures.
-#[derive(Deserialize)]
-struct Published {
-    kty: String,
-    kid: Option<String>,
-    #[serde(rename = "use")]
-    purpose: Option<String>,
-    alg: Option<String>,
-    crv: Option<String>,
-    n: Option<String>,
-    e: Option<String>,
-    x: Option<String>,
-    y: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct KeySet {
-    keys: Vec<Published>,
-}
-
-impl Published {
-    /// None: it is not for signatures that are recognised here. Issuers publish others beside them.
-    fn key(&self) -> Option<Key> {
-        if self.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
-            return None;
-        }
-        let bytes = |text: &Option<String>| decode(text.as_deref()?);
-        let key = match (self.kty.as_str(), self.crv.as_deref()) {
-            ("RSA", None) => {
-                let (n, e) = (bytes(&self.n)?, bytes(&self.e)?);
-                // Shorter ones verify nothing.
-                (n.len() >= 256).then_some(Key::Rsa { n, e })?
-            }
-            ("EC", Some("P-256")) => {
-                let (x, y) = (bytes(&self.x)?, bytes(&self.y)?);
-                (x.len() == 32 && y.len() == 32).then(|| Key::P256([&[4], &x[..], &y[..]].concat()))?
-            }
-            ("OKP", Some("Ed25519")) => Key::Ed25519(bytes(&self.x).filter(|x| x.len() == 32)?),
-            _ => return None,
-        };
-        self.alg.as_deref().is_none_or(|alg| alg == key.algorithm()).then_some(key)
-    }
-}
-
 impl Trust {
-    fn read(keys: &str, rights: &str) -> Result<Trust, JwtError> {
-        let set: KeySet = serde_json::from_str(keys).map_err(|error| JwtError::NoKeys(error.to_string()))?;
-        let keys: Vec<_> =
-            set.keys.iter().filter_map(|published| Some((published.kid.clone(), published.key()?))).collect();
-        if keys.is_empty() || keys.len() > KEYS_MAX {
-            return Err(JwtError::NoUsableKey);
-        }
-        Ok(Trust { keys, lines: read_rights(rights)? })
-    }
-
-    /// The key that a token names. One that names none has the only one.
-    fn key(&self, kid: Option<&str>) -> Option<&Key> {
-        match (kid, &self.keys[..]) {
-            (Some(kid), keys) => {
-                keys.iter().find(|(known, _)| known.as_deref() == Some(kid)).map(|(_, key)| key)
-            }
-            (None, [(_, only)]) => Some(only),
-            (None, _) => None,
-        }
-    }
-
     /// The rights of a token. None: no line is for it.
     fn grants(&self, claims: &Map<String, Value>) -> Option<Grants> {
         let of: Vec<&str> = self
@@ -270,7 +178,7 @@ enum OneOrMore {
 }
 
 impl Jwt {
-    /// Tokens of this issuer for this audience, by the keys and the rights in two files.
+    /// Tokens of this issuer for this audience, by these keys.
     pub fn new(
         clock: Clock,
         issuer: &str,
@@ -278,31 +186,93 @@ impl Jwt {
         keys: &str,
         rights: &str,
     ) -> Result<Jwt, JwtError> {
-        let state = State { trust: Trust::read(keys, rights)?, known: HashMap::new() };
+        let trust = Trust { keys: Keys::read(keys)?, lines: read_rights(rights)? };
+        Ok(Jwt::with(clock, issuer, audience, trust, None))
+    }
+
+    /// Tokens of this issuer for this audience, by keys that are fetched now, again each time that so much has passed,
+    /// and when a token names another key.
+    pub fn with_fetched_keys(
+        clock: Clock,
+        issuer: &str,
+        audience: &str,
+        rights: &str,
+        every: Duration,
+    ) -> Result<Jwt, JwtError> {
+        let trust = Trust { keys: Keys::default(), lines: read_rights(rights)? };
+        Ok(Jwt::with(clock, issuer, audience, trust, Some(Fetching::new(clock, every))))
+    }
+
+    fn with(clock: Clock, issuer: &str, audience: &str, trust: Trust, fetching: Option<Fetching>) -> Jwt {
+        let state = RwLock::new(State { trust, known: HashMap::new() });
         let (issuer, audience) = (issuer.to_owned(), audience.to_owned());
-        Ok(Jwt(Arc::new(Shared { clock, issuer, audience, state: RwLock::new(state) })))
+        Jwt(Arc::new(Shared { clock, issuer, audience, state, fetching }))
     }
 
-    /// Whether the contents of the two files can be used.
-    pub fn check_files(keys: &str, rights: &str) -> Result<(), JwtError> {
-        Trust::read(keys, rights).map(drop)
+    /// Whether keys can be used.
+    pub fn check_keys(keys: &str) -> Result<(), JwtError> {
+        Keys::read(keys).map(drop)
     }
 
-    /// From now on these keys and rights count. A client whose key is gone, or whose rights are others, ends.
-    pub fn replace(&self, keys: &str, rights: &str) -> Result<(), JwtError> {
-        let trust = Trust::read(keys, rights)?;
+    /// Whether rights of claims can be used.
+    pub fn check_rights(rights: &str) -> Result<(), JwtError> {
+        read_rights(rights).map(drop)
+    }
+
+    /// From now on these keys count. A client whose key is gone ends. Returns how many there are.
+    pub fn replace_keys(&self, keys: &str) -> Result<usize, JwtError> {
+        let keys = Keys::read(keys)?;
+        let count = keys.len();
+        self.change(|trust| trust.keys = keys);
+        Ok(count)
+    }
+
+    /// From now on these rights count. A client whose rights are others ends.
+    pub fn replace_rights(&self, rights: &str) -> Result<(), JwtError> {
+        let lines = read_rights(rights)?;
+        self.change(|trust| trust.lines = lines);
+        Ok(())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Trust)) {
         let mut state = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.trust = trust;
         let State { trust, known } = &mut *state;
+        change(trust);
         known.retain(|_, one| {
-            let has_key = trust.keys.iter().any(|(_, key)| *key == one.key);
-            let goes_on = has_key && trust.grants(&one.claims).as_ref() == one.principal.grants();
+            let goes_on =
+                trust.keys.has(&one.key) && trust.grants(&one.claims).as_ref() == one.principal.grants();
             if !goes_on {
                 one.principal.end();
             }
             goes_on
         });
-        Ok(())
+    }
+
+    /// Resolves when the program has to fetch the keys, and then say how that ended: with [`Jwt::fetched`] or
+    /// [`Jwt::not_fetched`]. Never, if they are in a file.
+    pub async fn fetch_is_due(&self) {
+        match &self.0.fetching {
+            Some(fetching) => fetching.is_due().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The issuer sent these keys. If they cannot be used, the last ones stay in force.
+    pub fn fetched(&self, keys: &str) -> Result<usize, JwtError> {
+        let replaced = self.replace_keys(keys);
+        self.fetch_ended(replaced.is_ok());
+        replaced
+    }
+
+    /// The issuer sent nothing. The last keys stay in force.
+    pub fn not_fetched(&self) {
+        self.fetch_ended(false);
+    }
+
+    fn fetch_ended(&self, is_good: bool) {
+        if let Some(fetching) = &self.0.fetching {
+            fetching.end(is_good);
+        }
     }
 
     fn check(&self, token: &str) -> Result<Principal, NotRecognised> {
@@ -317,7 +287,11 @@ impl Jwt {
                 Err(NotRecognised::Expired)
             };
         }
-        let (key, claims) = verify(&state.trust, token).ok_or(NotRecognised::Unknown)?;
+        let (key, claims) = match verify(&state.trust.keys, token) {
+            Ok(verified) => verified,
+            Err(Unverified::NoKey) => return Err(self.without_key(state.trust.keys.is_empty())),
+            Err(Unverified::Wrong) => return Err(NotRecognised::Unknown),
+        };
         let of: Registered =
             serde_json::from_value(Value::Object(claims.clone())).map_err(|_| NotRecognised::Unknown)?;
         let is_for_us = match &of.aud {
@@ -343,13 +317,20 @@ impl Jwt {
         self.keep(hash, Known { principal, expires, key, claims })
     }
 
+    /// A token names a key that is not there. The issuer may have a new one.
+    fn without_key(&self, has_none: bool) -> NotRecognised {
+        let Some(fetching) = &self.0.fetching else { return NotRecognised::Unknown };
+        if fetching.ask() || has_none { NotRecognised::Pending } else { NotRecognised::Unknown }
+    }
+
     /// Remembers a token, so that a change of rights ends what runs in its name.
     fn keep(&self, hash: Hash, known: Known) -> Result<Principal, NotRecognised> {
         let date = self.0.clock.date();
         let mut state = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
         // The keys or the rights may have changed meanwhile.
-        let has_key = state.trust.keys.iter().any(|(_, key)| *key == known.key);
-        if !has_key || state.trust.grants(&known.claims).as_ref() != known.principal.grants() {
+        if !state.trust.keys.has(&known.key)
+            || state.trust.grants(&known.claims).as_ref() != known.principal.grants()
+        {
             return Err(NotRecognised::Unknown);
         }
         if state.known.len() >= TOKENS_MAX {
@@ -369,25 +350,51 @@ impl TokenIssuer for Jwt {
     fn recognise(&self, token: &str) -> Result<Principal, NotRecognised> {
         self.check(token)
     }
+
+    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            if let Some(fetching) = &self.0.fetching {
+                fetching.settled().await;
+            }
+        })
+    }
+
+    fn figures(&self) -> Option<IssuerFigures> {
+        let keys = self.0.state.read().unwrap_or_else(PoisonError::into_inner).trust.keys.len();
+        self.0.fetching.as_ref().map(|fetching| fetching.figures(keys))
+    }
+}
+
+/// Why nothing of a token is believed.
+enum Unverified {
+    /// It names a key that is not known.
+    NoKey,
+    Wrong,
 }
 
 /// The key and the claims of a token whose signature is right.
-fn verify(trust: &Trust, token: &str) -> Option<(Key, Map<String, Value>)> {
-    let (signed, signature) = token.rsplit_once('.')?;
-    let (header, claims) = signed.split_once('.')?;
-    let header: Header = serde_json::from_slice(&decode(header)?).ok()?;
-    let key = trust.key(header.kid.as_deref())?;
+fn verify(keys: &Keys, token: &str) -> Result<(Key, Map<String, Value>), Unverified> {
+    let (signed, signature, header) = parts(token).ok_or(Unverified::Wrong)?;
+    let key = keys.named(header.kid.as_deref()).ok_or(Unverified::NoKey)?;
     if header.crit.is_some() || header.alg != key.algorithm() {
-        return None;
+        return Err(Unverified::Wrong);
     }
-    if !key.verifies(signed.as_bytes(), &decode(signature)?) {
-        return None;
+    if !key.verifies(signed.as_bytes(), &signature) {
+        return Err(Unverified::Wrong);
     }
     // Only now anything of it is believed.
-    match serde_json::from_slice(&decode(claims)?).ok()? {
-        Value::Object(claims) => Some((key.clone(), claims)),
-        _ => None,
+    let claims = signed.split_once('.').and_then(|(_, claims)| decode(claims));
+    match claims.and_then(|claims| serde_json::from_slice(&claims).ok()) {
+        Some(Value::Object(claims)) => Ok((key.clone(), claims)),
+        _ => Err(Unverified::Wrong),
     }
+}
+
+/// The signed part of a token, its signature and its header.
+fn parts(token: &str) -> Option<(&str, Vec<u8>, Header)> {
+    let (signed, signature) = token.rsplit_once('.')?;
+    let (header, _) = signed.split_once('.')?;
+    Some((signed, decode(signature)?, serde_json::from_slice(&decode(header)?).ok()?))
 }
 
 fn decode(text: &str) -> Option<Vec<u8>> {

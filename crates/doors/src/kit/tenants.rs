@@ -11,7 +11,7 @@ use crate::http::keeping::Keeping;
 
 /// Tenants whose clients may share one connection, as they do behind a proxy. The seat of a further one replaces the
 /// oldest.
-const SEATS_MAX: usize = 16;
+const SEATS_MAX: usize = 32;
 
 /// The tenants that a connection counts for.
 #[derive(Debug, Default)]
@@ -20,54 +20,71 @@ pub(crate) struct Seats(Mutex<Vec<Seat>>);
 /// A call of a client that has limits. It counts until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Call {
-    turn: Turn,
+    turns: Vec<Turn>,
     clock: Clock,
 }
 
 /// Counts the bytes that a client sends.
 #[derive(Debug, Clone)]
 pub(crate) struct Meter {
-    tenant: Arc<Tenant>,
+    tenants: Arc<[Arc<Tenant>]>,
     clock: Clock,
 }
 
 /// Begins a call of a client. None: it has no limits.
 pub(crate) fn admit(broker: &Entrance, who: &Principal, seats: &Seats) -> Result<Option<Call>, OverLimit> {
-    let Some(tenant) = broker.tenants().of(who) else { return Ok(None) };
-    let mut taken = seats.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if !taken.iter().any(|seat| seat.is_of(&tenant)) {
-        let seat = tenant.connect()?;
-        if taken.len() == SEATS_MAX {
-            taken.remove(0);
-        }
-        taken.push(seat);
+    let of = broker.tenants().of(who);
+    if of.iter().all(Option::is_none) {
+        return Ok(None);
     }
-    drop(taken);
     let clock = broker.clock();
-    Ok(Some(Call { turn: tenant.begin(clock.now())?, clock }))
+    let (now, mut turns) = (clock.now(), Vec::with_capacity(of.len()));
+    // Its own limits first: a client at them takes nothing of what it shares with others.
+    for tenant in of.iter().flatten() {
+        seats.take(tenant)?;
+        turns.push(tenant.begin(now)?);
+    }
+    Ok(Some(Call { turns, clock }))
+}
+
+impl Seats {
+    /// A connection counts once for each tenant, however many calls it has.
+    fn take(&self, tenant: &Arc<Tenant>) -> Result<(), OverLimit> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !taken.iter().any(|seat| seat.is_of(tenant)) {
+            let seat = tenant.connect()?;
+            if taken.len() == SEATS_MAX {
+                taken.remove(0);
+            }
+            taken.push(seat);
+        }
+        Ok(())
+    }
 }
 
 impl Call {
     pub(crate) fn meter(&self) -> Meter {
-        Meter { tenant: self.turn.tenant().clone(), clock: self.clock }
+        Meter { tenants: self.turns.iter().map(|turn| turn.tenant().clone()).collect(), clock: self.clock }
     }
 }
 
 impl Meter {
     #[cfg(test)]
     pub(crate) fn new(tenant: Arc<Tenant>, clock: Clock) -> Meter {
-        Meter { tenant, clock }
+        Meter { tenants: Arc::new([tenant]), clock }
     }
 
     /// Bytes have come.
     pub(crate) fn charge(&self, bytes: usize) {
-        self.tenant.charge(self.clock.now(), bytes);
+        let now = self.clock.now();
+        self.tenants.iter().for_each(|tenant| tenant.charge(now, bytes));
     }
 
     /// Until when the client is to send nothing more.
     pub(crate) fn debt(&self) -> Option<(Clock, Timestamp)> {
         let now = self.clock.now();
-        self.tenant.debt(now).map(|wait| (self.clock, now + wait))
+        let longest = self.tenants.iter().filter_map(|tenant| tenant.debt(now)).max();
+        longest.map(|wait| (self.clock, now + wait))
     }
 }
 

@@ -313,6 +313,7 @@ impl Stage {
                 name: "ci".to_owned(),
                 grants: grants.parse().expect("grants"),
                 expires: expires.map(|time| clock.now() + time),
+                limits: None,
                 account: None,
                 password: None,
             };

@@ -25,9 +25,13 @@ pub struct Credential {
     /// Absent: it was not used since the server started.
     #[prost(uint64, optional, tag = "9")]
     pub last_used_at_us: ::core::option::Option<u64>,
-    /// The limits of clients with its name, such as `requests=100,bytes=1MiB`. Empty: there are no limits.
+    /// Its own limits, such as `requests=100,bytes=1MiB`. Empty: it has none of its own.
     #[prost(string, tag = "10")]
     pub limits: ::prost::alloc::string::String,
+    /// The limits of the line in `limits_file` that has its name, which it shares with others. Both count. Empty: there
+    /// are none.
+    #[prost(string, tag = "11")]
+    pub shared_limits: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateCredentialRequest {
@@ -45,6 +49,10 @@ pub struct CreateCredentialRequest {
     /// Of a user: 8 to 256 characters of printable ASCII. Empty: the server draws one at random.
     #[prost(string, tag = "6")]
     pub password: ::prost::alloc::string::String,
+    /// Limits of this credential alone, such as `requests=100,bytes=1MiB`: `connections`, `requests` and `bytes` a second,
+    /// `in_flight`.
+    #[prost(string, tag = "7")]
+    pub limits: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateCredentialReply {

@@ -28,6 +28,10 @@ pub struct CreateCredentialRequest {
     /// How long it is accepted. If it is left out, until it is revoked.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Span>,
+    /// Limits of this credential alone, such as `requests=100,bytes=1MiB`: `connections`, `requests` and `bytes` a
+    /// second, `in_flight`.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub limits: Option<String>,
     /// Of an access key: the account whose queues it uses, twelve digits. The default account if it is left out.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
@@ -61,9 +65,13 @@ pub struct Credential {
     pub expires_at: Option<Time>,
     /// `null`: it was not used since the server started.
     pub last_used_at: Option<Time>,
-    /// The limits of clients with its name, such as `requests=100,bytes=1MiB`. `null`: there are no limits.
+    /// Its own limits, such as `requests=100,bytes=1MiB`. `null`: it has none of its own.
     #[serde(default)]
     pub limits: Option<String>,
+    /// The limits of the line in `limits_file` that has its name, which it shares with others. Both count. `null`:
+    /// there are none.
+    #[serde(default)]
+    pub shared_limits: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -250,6 +250,7 @@ async fn credentials_outlive_the_server_until_they_are_revoked() {
         name: "ci".to_owned(),
         grants: grants.parse().expect("grants"),
         expires: None,
+        limits: None,
         account: None,
         password: None,
     };
@@ -319,6 +320,7 @@ async fn administrative_calls_are_recorded_with_their_outcome() {
         name: "ci".to_owned(),
         grants: "publish:a".parse().expect("grants"),
         expires: None,
+        limits: None,
         account: None,
         password: None,
     };

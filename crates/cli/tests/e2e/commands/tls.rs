@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::commands::rig::Server;
-use crate::commands::tokens::NO_TOKEN;
+use crate::commands::tokens::{NO_TOKEN, private};
 use crate::rig::{Folder, Ran, forebay, run};
 
 const ADMIN: &str = "an-admin-token-for-the-tests-of-the-binary";
@@ -14,7 +14,7 @@ struct Secure {
     server: Server,
 }
 
-fn certificate(folder: &Folder, name: &str) {
+pub(crate) fn certificate(folder: &Folder, name: &str) {
     let (cert, key) = (folder.file(&format!("{name}.pem")), folder.file(&format!("{name}.key")));
     forebay(
         &[
@@ -257,6 +257,26 @@ fn only_good_versions_and_ciphers_are_spoken() {
     }
     assert_eq!(chosen(address, &hello(0x0303, &GOOD_12, &["smtp"])), None, "another protocol");
     secure.run("server.pem", &["pub", "work", "x"]).good();
+}
+
+#[test]
+fn bench_goes_over_tls_with_a_token() {
+    let folder = Folder::made("tls-bench");
+    certificate(&folder, "server");
+    let (cert, key) = (folder.file("server.pem"), folder.file("server.key"));
+    let admin = private(&folder, "admin.token", ADMIN);
+    let words = ["--memory", "--require-auth", "--admin-token-file", &admin];
+    let server = Server::start_with(&[&words[..], &["--tls-cert", &cert, "--tls-key", &key]].concat());
+    let address = format!("https://{}", server.address);
+    let bench = ["bench", "--messages", "2000", "-o", "json", "--server", &address, "--ca", &cert];
+    let figures = run(&[&bench[..], &["--token-file", &admin]].concat(), "", &[]).json();
+    assert_eq!(
+        (&figures["check"]["acked"], &figures["check"]["lost"]),
+        (&2_000.into(), &0.into()),
+        "{figures}"
+    );
+    assert_eq!(figures["address"], address);
+    run(&bench, "", &[]).refused(12, &NO_TOKEN);
 }
 
 #[test]

@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::commands::rig::Server;
 use crate::rig::{Folder, Ran, binary, run};
 
-const ADMIN: &str = "an-admin-token-for-the-tests-of-the-binary";
+pub(crate) const ADMIN: &str = "an-admin-token-for-the-tests-of-the-binary";
 
 /// What a command without a token is told: what to do, and no header.
-pub(super) const NO_TOKEN: [&str; 3] = ["set FOREBAY_TOKEN", "--token-file", "run `forebay login`"];
+pub(crate) const NO_TOKEN: [&str; 3] = ["set FOREBAY_TOKEN", "--token-file", "run `forebay login`"];
 
 /// A file that only its owner can read.
-fn private(folder: &Folder, name: &str, text: &str) -> String {
+pub(crate) fn private(folder: &Folder, name: &str, text: &str) -> String {
     let path = folder.write(name, text);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
     path
@@ -28,7 +28,7 @@ fn start(folder: &Folder) -> Server {
     Server::start_with(&words)
 }
 
-fn with(server: &Server, token: &str, words: &[&str]) -> Ran {
+pub(crate) fn with(server: &Server, token: &str, words: &[&str]) -> Ran {
     run(words, "", &[("FOREBAY_SERVER", &server.address), ("FOREBAY_TOKEN", token)])
 }
 
@@ -295,5 +295,33 @@ fn limits_come_from_a_file_that_is_read_again() {
         assert!(begun.elapsed() < Duration::from_secs(30), "the limits are not read again");
     }
     let figures = with(&server, ADMIN, &["token", "list", "-o", "json"]).json();
-    assert!(figures["credentials"][0]["limits"].is_null(), "{figures}");
+    assert!(figures["credentials"][0]["shared_limits"].is_null(), "{figures}");
+}
+
+#[test]
+fn a_token_may_have_limits_of_its_own() {
+    let folder = Folder::made("own-limits");
+    let server = start(&folder);
+    let create = |limit: &str| {
+        with(&server, ADMIN, &["token", "create", "batch", "--may", "publish:*", "--limit", limit])
+    };
+    create("requests=x").refused(2, &["requests must be a whole number of at least 1"]);
+    let created = create("requests=1,in_flight=2");
+    assert!(created.said.contains("limits requests=1,in_flight=2"), "{created:?}");
+    let token = created.good().trim().to_owned();
+    let listed = with(&server, ADMIN, &["token", "list"]).good();
+    assert!(listed.contains("requests=1,in_flight=2") && !listed.contains("shared"), "{listed}");
+    let is_refused = || {
+        let ran = with(&server, &token, &["stream", "list"]);
+        (ran.code == 10).then(|| ran.refused(10, &["requests a second", "limit=`requests=1`"]))
+    };
+    let begun = Instant::now();
+    while is_refused().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it never reaches its limit");
+    }
+    // They are stored with it.
+    server.stop();
+    let server = start(&folder);
+    let listed = with(&server, ADMIN, &["token", "list", "-o", "json"]).json();
+    assert_eq!(listed["credentials"][0]["limits"], "requests=1,in_flight=2", "{listed}");
 }

@@ -5,7 +5,8 @@ use forebay_broker::api::Clock;
 use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
+    RsaKeyPair, RsaPublicKeyComponents,
 };
 use serde_json::json;
 
@@ -235,25 +236,28 @@ async fn other_keys_and_rights_end_their_clients_and_no_others() {
     let of_a = a.token("a", &claims(clock, json!({})));
     let of_b = b.token("b", &claims(clock, json!({ "sub": "x", "groups": "platform" })));
     let (who_a, who_b) = (jwt.recognise(&of_a).expect("good"), jwt.recognise(&of_b).expect("good"));
-    jwt.replace(&both, &format!("{RIGHTS}sub=another read:x\n")).expect("it is good");
+    jwt.replace_rights(&format!("{RIGHTS}sub=another read:x\n")).expect("it is good");
     assert!(!has_ended(&who_a).await && !has_ended(&who_b).await, "their rights are the same");
-    jwt.replace(&both, "sub=billing worker:orders-*\n").expect("it is good");
+    jwt.replace_rights("sub=billing worker:orders-*\n").expect("it is good");
     assert!(!has_ended(&who_a).await && has_ended(&who_b).await, "one has no line any more");
     assert_eq!(jwt.recognise(&of_b).err(), Some(NotRecognised::Unknown));
-    jwt.replace(&key_set(&[b.published("b")]), RIGHTS).expect("it is good");
+    jwt.replace_rights(RIGHTS).expect("it is good");
+    assert_eq!(jwt.replace_keys(&key_set(&[b.published("b")])).expect("it is good"), 1);
     assert!(has_ended(&who_a).await, "the key is gone");
     assert_eq!(jwt.recognise(&of_a).err(), Some(NotRecognised::Unknown));
     jwt.recognise(&of_b).expect("it has its line again");
     // Keys that cannot be used leave the last ones in force.
-    assert!(jwt.replace("{", RIGHTS).is_err() && jwt.recognise(&of_b).is_ok());
+    assert!(jwt.replace_keys("{").is_err() && jwt.recognise(&of_b).is_ok());
 }
 
 #[test]
 fn files_that_cannot_be_used_are_refused() {
     let keys = key_set(&[Signer::ed25519().published("a")]);
-    let wrong =
-        |keys: &str, rights: &str| Trust::read(keys, rights).map(drop).expect_err("wrong").to_string();
-    assert!(wrong("nonsense", "").starts_with("the file with the keys"));
+    let wrong = |keys: &str, rights: &str| {
+        let jwt = Jwt::new(Clock::still(), ISSUER, AUDIENCE, keys, rights);
+        jwt.map(drop).expect_err("wrong").to_string()
+    };
+    assert!(wrong("nonsense", "").starts_with("the keys of the issuer"));
     let secret =
         json!({ "keys": [{ "kty": "oct", "k": "c2VjcmV0", "kid": "a", "alg": "HS256" }] }).to_string();
     for unusable in [secret, key_set(&[])] {
@@ -273,4 +277,47 @@ fn files_that_cannot_be_used_are_refused() {
     ] {
         assert!(wrong(&keys, rights).contains(said), "{rights}");
     }
+}
+
+#[tokio::test]
+async fn a_token_with_a_new_key_waits_until_the_keys_are_fetched() {
+    let (clock, a, b) = (Clock::start(), Signer::ed25519(), Signer::p256());
+    let every = Duration::from_secs(900);
+    let jwt = Jwt::with_fetched_keys(clock, ISSUER, AUDIENCE, RIGHTS, every).expect("an issuer");
+    let (of_a, of_b) = (a.token("a", &claims(clock, json!({}))), b.token("b", &claims(clock, json!({}))));
+    assert_eq!(jwt.recognise(&of_a).err(), Some(NotRecognised::Pending), "there are no keys yet");
+    jwt.fetch_is_due().await;
+    let (answered, ()) = tokio::join!(
+        async {
+            jwt.settled().await;
+            jwt.recognise(&of_a).map(|who| who.name().to_owned())
+        },
+        async {
+            tokio::task::yield_now().await;
+            jwt.fetched(&key_set(&[a.published("a")])).expect("they are good");
+        }
+    );
+    assert_eq!(answered.as_deref(), Ok("jwt:billing"));
+    // The keys were fetched a moment ago, so a client that names any key cannot make the server fetch again.
+    assert_eq!(jwt.recognise(&of_b).err(), Some(NotRecognised::Unknown));
+    assert!(jwt.fetched("garbage").is_err());
+    jwt.not_fetched();
+    jwt.recognise(&of_a).expect("the last good keys stay in force");
+    let figures = jwt.figures().expect("the keys are fetched");
+    assert_eq!((figures.keys, figures.fetches, figures.failures), (1, 3, 2));
+    assert!(figures.age.is_some_and(|age| age < Duration::from_secs(60)));
+}
+
+#[tokio::test]
+async fn without_any_key_a_client_is_told_to_try_again() {
+    let clock = Clock::start();
+    let every = Duration::from_secs(900);
+    let jwt = Jwt::with_fetched_keys(clock, ISSUER, AUDIENCE, RIGHTS, every).expect("an issuer");
+    jwt.fetch_is_due().await;
+    jwt.not_fetched();
+    let token = Signer::ed25519().token("a", &claims(clock, json!({})));
+    jwt.settled().await;
+    assert_eq!(jwt.recognise(&token).err(), Some(NotRecognised::Pending));
+    // Only a token that names a key is worth a question.
+    assert_eq!(jwt.recognise("no token").err(), Some(NotRecognised::Unknown));
 }

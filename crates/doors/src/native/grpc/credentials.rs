@@ -14,10 +14,10 @@ pub(super) async fn create(
     request: v1::CreateCredentialRequest,
 ) -> Answer<v1::CreateCredentialReply> {
     let kind = kind(request.kind)?.ok_or_else(|| Refusal::field("kind", "must be given"))?;
-    let v1::CreateCredentialRequest { name, grants, account, expires_in_ms, password, .. } = request;
+    let v1::CreateCredentialRequest { name, grants, account, expires_in_ms, password, limits, .. } = request;
     let expires_in = expires_in_ms.map(Duration::from_millis);
-    let (account, password) = (some(account), some(password));
-    let terms = NewTerms { kind, name, grants, account, expires_in, password };
+    let (account, password, limits) = (some(account), some(password), some(limits));
+    let terms = NewTerms { kind, name, grants, account, expires_in, limits, password };
     let new = service.create_credential(terms).await?;
     let secret = new.secret.reveal().to_owned();
     Ok(v1::CreateCredentialReply { credential: Some(report(&new.report)), secret })
@@ -86,6 +86,7 @@ fn report(of: &CredentialReport) -> v1::Credential {
         created_by: of.created_by.to_string(),
         expires_at_us: of.expires.map(|at| at.0),
         last_used_at_us: of.last_used.map(|at| at.0),
-        limits: of.limits.clone().unwrap_or_default(),
+        limits: of.limits.map(|limits| limits.to_string()).unwrap_or_default(),
+        shared_limits: of.shared_limits.clone().unwrap_or_default(),
     }
 }

@@ -16,14 +16,14 @@ pub(super) async fn create(
     _: NoQuery,
     Json(request): Json<json::CreateCredentialRequest>,
 ) -> Answer<json::CreateCredentialReply> {
-    let json::CreateCredentialRequest { kind, name, grants, expires_in, account, password } = request;
+    let json::CreateCredentialRequest { kind, name, grants, expires_in, limits, account, password } = request;
     let kind = match kind {
         json::CredentialKind::Token => CredentialKind::Token,
         json::CredentialKind::AccessKey => CredentialKind::AccessKey,
         json::CredentialKind::User => CredentialKind::User,
     };
     let expires_in = expires_in.map(|span| span.0);
-    let terms = NewTerms { kind, name, grants, account, expires_in, password };
+    let terms = NewTerms { kind, name, grants, account, expires_in, limits, password };
     let new = service.create_credential(terms).await?;
     let secret = new.secret.reveal().to_owned();
     let reply = json::CreateCredentialReply { credential: report(&new.report), secret };
@@ -75,6 +75,7 @@ fn report(of: &CredentialReport) -> json::Credential {
         created_by: of.created_by.to_string(),
         expires_at: of.expires.map(|at| Time(at.0)),
         last_used_at: of.last_used.map(|at| Time(at.0)),
-        limits: of.limits.clone(),
+        limits: of.limits.map(|limits| limits.to_string()),
+        shared_limits: of.shared_limits.clone(),
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_broker::api::{
-    DoorStats, GroupReport, Histogram, Limit, MemoryFigures, ServerReport, Stage, Status, StreamReport,
-    Summary,
+    DoorStats, GroupReport, Histogram, IssuerFigures, MemoryFigures, Refusals, ServerReport, Stage, Status,
+    StreamReport, Summary,
 };
 
 use super::Door;
@@ -31,7 +31,8 @@ struct Scrape {
     doors: Vec<Arc<DoorStats>>,
     connections_max: Option<usize>,
     memory: MemoryFigures,
-    over_limit: Vec<(Arc<str>, Limit, u64)>,
+    over_limit: Vec<Refusals>,
+    issuer: Option<IssuerFigures>,
     process: ProcessFigures,
     streams: Vec<StreamReport>,
     groups: Vec<GroupReport>,
@@ -304,8 +305,29 @@ const METRICS: &[Metric] = &[
     ),
     counter(
         "forebay_over_limit_total",
-        "Calls that were refused because a client or streams are at a limit, by the line of `limits_file`.",
+        "Calls that were refused because a client or streams are at a limit, by the line of `limits_file`, \
+         or `id:` and the id of a credential with limits of its own.",
         Limits,
+    ),
+    gauge(
+        "forebay_issuer_keys",
+        "Keys of the issuer of tokens that are in force, if they are fetched.",
+        Server(|of| some(of.issuer?.keys)),
+    ),
+    gauge(
+        "forebay_issuer_keys_age_seconds",
+        "How long ago the keys of the issuer were last fetched. It grows while the issuer does not answer.",
+        Server(|of| Some(of.issuer?.age?.as_secs_f64())),
+    ),
+    counter(
+        "forebay_issuer_fetches_total",
+        "Attempts to fetch the keys of the issuer of tokens.",
+        Server(|of| count(of.issuer?.fetches)),
+    ),
+    counter(
+        "forebay_issuer_fetch_failures_total",
+        "Attempts that brought no keys: the issuer did not answer, or what it sent cannot be used.",
+        Server(|of| count(of.issuer?.failures)),
     ),
     gauge(
         "forebay_reply_bytes",
@@ -479,7 +501,9 @@ pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Fail
     let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
     let (connections_max, process) = (door.broker().doors().connections_max(), (door.0.process)());
     let memory = door.broker().memory().figures();
-    let over_limit = door.broker().tenants().refusals();
+    let mut over_limit = door.broker().tenants().refusals();
+    over_limit.extend(door.broker().credentials().refusals());
+    let issuer = door.broker().credentials().issuer_figures();
     Ok(render(&Scrape {
         server,
         stage,
@@ -487,6 +511,7 @@ pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Fail
         connections_max,
         memory,
         over_limit,
+        issuer,
         process,
         streams,
         groups,
@@ -622,7 +647,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use forebay_broker::api::Doors;
+    use forebay_broker::api::{Doors, Limit};
     use forebay_core::types::Timestamp;
 
     use super::*;
@@ -662,6 +687,7 @@ mod tests {
         let (connections_max, process) = (doors.connections_max(), ProcessFigures::default());
         let (doors, memory) = (doors.all(), MemoryFigures::default());
         let over_limit = vec![("team-*".into(), Limit::Requests, 4)];
+        let issuer = Some(IssuerFigures { keys: 2, fetches: 9, failures: 3, age: None });
         let text = render(&Scrape {
             server,
             stage,
@@ -669,6 +695,7 @@ mod tests {
             connections_max,
             memory,
             over_limit,
+            issuer,
             process,
             streams,
             groups,
@@ -683,6 +710,8 @@ mod tests {
             "forebay_storage_free_bytes 7",
             "forebay_window_misses_total 3",
             "forebay_connections{door=\"native\"} 1",
+            "forebay_issuer_keys 2",
+            "forebay_issuer_fetch_failures_total 3",
             "forebay_over_limit_total{tenant=\"team-*\",limit=\"requests\"} 4",
             "forebay_requests_total{door=\"http\",call=\"get_streams\",problem=\"busy\"} 1",
         ] {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use forebay_broker::api::{
-    CredentialKind, CredentialReport, CredentialTerms, GrantError, Grants, NewCredential, Page, Secret,
+    ClientLimits, CredentialKind, CredentialReport, CredentialTerms, GrantError, Grants, LimitError,
+    NewCredential, Page, Secret,
 };
 use forebay_wire::problem::Kind;
 
@@ -17,18 +18,23 @@ pub(in crate::native) struct NewTerms {
     pub(in crate::native) grants: String,
     pub(in crate::native) account: Option<String>,
     pub(in crate::native) expires_in: Option<Duration>,
+    pub(in crate::native) limits: Option<String>,
     pub(in crate::native) password: Option<String>,
 }
 
 impl Service {
     pub(in crate::native) async fn create_credential(&self, terms: NewTerms) -> Answer<NewCredential> {
-        let NewTerms { kind, name, grants, account, expires_in, password } = terms;
+        let NewTerms { kind, name, grants, account, expires_in, limits, password } = terms;
         let refused =
             |error: GrantError| Refusal::new(Kind::InvalidField, format!(": {error}")).with_field("grants");
         let grants: Grants = grants.parse().map_err(refused)?;
+        let refused =
+            |error: LimitError| Refusal::new(Kind::InvalidField, format!(": {error}")).with_field("limits");
+        let limits =
+            text(limits).map(|limits| limits.parse::<ClientLimits>()).transpose().map_err(refused)?;
         let expires = check_some_duration("expires_in", expires_in)?.map(|time| self.now() + time);
         let (account, password) = (text(account), text(password).map(Secret::new));
-        let terms = CredentialTerms { kind, name, grants, expires, account, password };
+        let terms = CredentialTerms { kind, name, grants, expires, limits, account, password };
         self.answer(self.caller.create_credential(terms).await)
     }
 

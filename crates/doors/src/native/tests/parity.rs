@@ -835,6 +835,17 @@ async fn credentials(pair: &mut Pair) {
             json!({ "kind": "token", "name": "ci", "grants": "publish:a", "expires_in": "400d" }),
             v1::CreateCredentialRequest { expires_in_ms: Some(400 * 86_400_000), ..token("ci", "publish:a") },
         ),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a", "limits": "requests=5,bytes=1MiB" }),
+            v1::CreateCredentialRequest {
+                limits: "requests=5,bytes=1MiB".into(),
+                ..token("ci", "publish:a")
+            },
+        ),
+        (
+            json!({ "kind": "token", "name": "ci", "grants": "publish:a", "limits": "requests=0" }),
+            v1::CreateCredentialRequest { limits: "requests=0".into(), ..token("ci", "publish:a") },
+        ),
         (json!({ "kind": "token", "name": "", "grants": "publish:a" }), token("", "publish:a")),
         (json!({ "kind": "token", "name": "ci", "grants": "sing:a" }), token("ci", "sing:a")),
         (json!({ "kind": "token", "name": "ci", "grants": "" }), token("ci", "")),

@@ -48,7 +48,7 @@ async fn tokens_of_an_issuer_have_the_rights_of_their_claims() {
     assert_eq!(status(&good, "/streams/work").await, StatusCode::UNAUTHORIZED);
     let good = signer.token("a", &claims(clock, json!({})));
     assert_eq!(status(&good, "/streams/work").await, StatusCode::OK);
-    jwt.replace(&keys, "sub=another view:work\n").expect("they are good");
+    jwt.replace_rights("sub=another view:work\n").expect("they are good");
     assert_eq!(status(&good, "/streams/work").await, StatusCode::UNAUTHORIZED);
     // Tokens of the server itself are recognised beside them.
     let (_, own) = of.credential(super::Credential::Right).expect("a token");

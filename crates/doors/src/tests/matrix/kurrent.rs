@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use axum::http::{Method, Request, StatusCode};
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use http_body_util::Full;
 use prost::Message as _;
 use tokio::net::TcpListener;
 
-use super::client::{Answer, over_http1, over_http2};
+use super::client::{Answer, over_http1, over_http2, whole_over_http2};
 use super::{Credential, Needs, Outcome, Stage, TABLE, expected, native, needs};
 use crate::kit::identity::Anonymous;
 use crate::kurrent::{KurrentConfig, http_routes, serve};
@@ -266,6 +267,50 @@ async fn every_call_of_kurrent_over_grpc() {
             let make = async |credential| over_grpc(&of, address, &path, body.clone(), credential).await;
             play(&row, needs(&row), &of, make).await;
         }
+    }
+}
+
+/// A subscription and a consumer of a persistent one end within a second after their token was revoked.
+#[tokio::test]
+async fn a_revoked_token_ends_subscriptions() {
+    let of_stream = StreamOptions {
+        stream_identifier: work(),
+        revision_option: Some(stream_options::RevisionOption::Start(Empty {})),
+    };
+    let options = streams::read_req::Options {
+        stream_option: Some(streams::read_req::options::StreamOption::Stream(of_stream)),
+        count_option: Some(streams::read_req::options::CountOption::Subscription(Empty {})),
+        filter_option: Some(streams::read_req::options::FilterOption::NoFilter(Empty {})),
+        uuid_option: ids_as_text(),
+        ..Default::default()
+    };
+    let subscribe = framed(&streams::ReadReq { options: Some(options) }.encode_to_vec());
+    let persistent = message_of("kurrent PersistentSubscriptions.Read");
+    for (path, first) in [
+        ("event_store.client.streams.Streams/Read", subscribe),
+        ("event_store.client.persistent_subscriptions.PersistentSubscriptions/Read", persistent),
+    ] {
+        let of = &Stage::open(CredentialKind::Token, Needs::Grants("consume+read:work")).await;
+        native::prepare(of).await;
+        let address = prepare(of).await;
+        let (_, token) = of.credential(Credential::Right).expect("a token");
+        let request = Request::post(format!("http://{address}/{path}"));
+        let request = request.header("content-type", "application/grpc").header("te", "trailers");
+        let request = request.header("authorization", format!("Bearer {token}"));
+        let begun = Instant::now();
+        let running = async {
+            whole_over_http2(address, request, first).await;
+            begun.elapsed()
+        };
+        let revoke = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            of.owner.revoke_credential(&of.right.report.id).await.expect("it is revoked");
+        };
+        let (ran, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), running), revoke);
+        let ran = ran.unwrap_or_else(|_| panic!("{path} goes on"));
+        assert!(ran >= Duration::from_millis(190), "{path} ended by itself after {ran:?}");
+        assert!(ran < Duration::from_millis(1_200), "{path} ended {ran:?} after it began");
+        of.broker.stop();
     }
 }
 

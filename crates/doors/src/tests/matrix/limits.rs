@@ -69,6 +69,7 @@ async fn requests_beyond_the_rate_are_refused_and_others_are_not_touched() {
         name: "another".to_owned(),
         grants: "view:work".parse().expect("grants"),
         expires: None,
+        limits: None,
         account: None,
         password: None,
     };
@@ -106,10 +107,45 @@ async fn requests_beyond_the_rate_are_refused_and_others_are_not_touched() {
         .as_array()
         .expect("a list")
         .iter()
-        .map(|one| (one["name"].as_str(), one["limits"].as_str()))
+        .map(|one| (one["name"].as_str(), one["shared_limits"].as_str()))
         .collect();
     assert!(limits.contains(&(Some("ci"), Some("requests=1000"))), "{limits:?}");
     assert!(limits.contains(&(Some("another"), None)), "{limits:?}");
+    of.broker.stop();
+}
+
+#[tokio::test]
+async fn a_credential_has_limits_of_its_own_beside_those_of_its_name() {
+    let (of, address) = open("ci requests=3").await;
+    let body =
+        json!({ "kind": "token", "name": "ci", "grants": "view:*", "limits": "requests=1,bytes=1KiB" });
+    let create =
+        async |body: &str| over_http1(address, http(&token(&of), "POST", "/credentials", body)).await;
+    let created = create(&body.to_string()).await;
+    let created: serde_json::Value = serde_json::from_slice(&created.body).expect("JSON");
+    assert_eq!(created["credential"]["limits"], "requests=1,bytes=1KiB");
+    let limited = created["secret"].as_str().expect("a token");
+    let list = async |token: &str| over_http1(address, http(token, "GET", "/streams", "")).await;
+    of.broker.advance(3 * SECOND).await;
+    assert_eq!(told(&list(limited).await), (200, None));
+    let id = created["credential"]["id"].as_str().expect("an id");
+    let text = "the number of requests a second of the client is reached.";
+    for _ in 0..3 {
+        let over = format!("{text} tenant=`id:{id}` limit=`requests=1`");
+        assert_eq!(told(&list(limited).await), (429, Some(over)));
+    }
+    // What it was refused did not count for the others of its name.
+    assert_eq!(told(&list(&token(&of)).await), (200, None));
+    assert_eq!(told(&list(&token(&of)).await), (200, None));
+    let over = format!("{text} tenant=`ci` limit=`requests=3`");
+    assert_eq!(told(&list(&token(&of)).await), (429, Some(over)));
+    assert_eq!(of.broker.credentials().refusals(), [(format!("id:{id}").into(), Limit::Requests, 3)]);
+    of.broker.advance(3 * SECOND).await;
+    for wrong in ["requests=0", "streams=1", "nonsense"] {
+        let body = json!({ "kind": "token", "name": "ci", "grants": "view:*", "limits": wrong });
+        of.broker.advance(3 * SECOND).await;
+        assert_eq!(create(&body.to_string()).await.status, 400, "{wrong}");
+    }
     of.broker.stop();
 }
 

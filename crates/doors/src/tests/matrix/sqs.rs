@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, Method, Request};
 use bytes::Bytes;
@@ -104,6 +105,7 @@ async fn running_move(of: &Stage, address: SocketAddr) -> Value {
         name: "admin".to_owned(),
         grants: "admin:*".parse().expect("grants"),
         expires: None,
+        limits: None,
         account: None,
         password: None,
     });
@@ -165,6 +167,31 @@ async fn every_action_over_sqs() {
         }
         of.broker.stop();
     }
+}
+
+/// A receive that waits for messages ends within a second after its access key was revoked.
+#[tokio::test]
+async fn a_revoked_access_key_ends_a_receive_that_waits() {
+    let of = &Stage::open(CredentialKind::AccessKey, Needs::Grants("consume:work/queue")).await;
+    let address = prepare(of).await;
+    let key = of.credential(Credential::Right).expect("a key");
+    let body = json!({ "QueueUrl": "http://localhost/000000000000/work", "WaitTimeSeconds": 20 });
+    let receive =
+        async |body: &Value| call(of, address, Some((&key.0, &key.1)), "ReceiveMessage", body).await;
+    // Nothing is left that a receive could be answered with.
+    let taken = json!({ "QueueUrl": body["QueueUrl"], "MaxNumberOfMessages": 10 });
+    assert_eq!(receive(&taken).await.0, 200);
+    let begun = Instant::now();
+    let revoke = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        of.owner.revoke_credential(&of.right.report.id).await.expect("it is revoked");
+    };
+    let (answered, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), receive(&body)), revoke);
+    let ((status, said), ran) = (answered.expect("it ends"), begun.elapsed());
+    assert!(ran >= Duration::from_millis(190), "it ended by itself after {ran:?}: {said}");
+    assert!(ran < Duration::from_millis(1_200), "it ended {ran:?} after it began");
+    assert_eq!(outcome_of(status, &said), Outcome::Unknown, "{said}");
+    of.broker.stop();
 }
 
 #[test]

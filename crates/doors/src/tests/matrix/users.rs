@@ -31,6 +31,7 @@ async fn with_user(expires: Option<Duration>) -> (Stage, SocketAddr) {
         name: "alice".to_owned(),
         grants: "view:work".parse().expect("grants"),
         expires: expires.map(|time| of.broker.clock().now() + time),
+        limits: None,
         account: None,
         password: Some(Secret::new(PASSWORD)),
     };

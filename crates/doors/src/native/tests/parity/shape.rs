@@ -67,6 +67,7 @@ fn credential(of: v1::Credential) -> Value {
         expires_at_us,
         last_used_at_us,
         limits,
+        shared_limits,
     } = of;
     json!({
         "id": id,
@@ -84,6 +85,7 @@ fn credential(of: v1::Credential) -> Value {
         "expires_at": expires_at_us.map(Time),
         "last_used_at": last_used_at_us.map(Time),
         "limits": Some(limits).filter(|limits| !limits.is_empty()),
+        "shared_limits": Some(shared_limits).filter(|limits| !limits.is_empty()),
     })
 }
 
