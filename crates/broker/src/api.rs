@@ -47,8 +47,8 @@ pub use forebay_core::notes::{Expected, NOTE_VALUE_BYTES_MAX, NoteRefusal};
 pub use forebay_core::pace::Rate;
 pub use forebay_core::producers::{ProducerRefusal, ProducerStamp};
 pub use forebay_core::settings::{
-    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey,
-    Retention, Retries, SettingsError, Source, Strategy, StreamLimits, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, MoveTerms, OnEnd, OnExhausted, OnFull,
+    OnParkedKey, Retention, Retries, SettingsError, Source, Strategy, StreamLimits, StreamSettings,
 };
 pub use forebay_core::shard::{
     ChangeRefusal, CreateRefusal, DeleteIf, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo,

@@ -455,10 +455,11 @@ impl Driver {
                 self.frames.publish(stream, (range, ordinal), &found.content, keys);
                 let first = Place { seq, ordinal };
                 self.payloads.window.insert(stream, first, now, [meta].into_iter(), found.content);
-                // Consumers of the group may wait for the end of the move.
+                // Consumers of the group may wait for the end of the move, unless its message was not for them any
+                // more.
                 self.frames.want();
                 let leaves = (self.frames.number(), moved.group);
-                if self.moved.back() != Some(&leaves) {
+                if !has_ended(&meta) && self.moved.back() != Some(&leaves) {
                     self.moved.push_back(leaves);
                 }
             }
@@ -651,6 +652,12 @@ fn around<'a>(
 ) -> payloads::Context<'a> {
     let durable = frames.durable_number();
     payloads::Context { index, read_bytes_max: config.read_bytes_max, durable, outbox }
+}
+
+/// Whether a message was moved because it had expired or was dropped.
+fn has_ended(moved: &MessageMeta) -> bool {
+    let trail = moved.origin.and_then(|origin| origin.trail);
+    trail.is_some_and(|trail| trail.why.is_end())
 }
 
 #[cfg(test)]

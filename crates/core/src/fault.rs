@@ -34,6 +34,10 @@ pub enum Fault {
     ReplayLoses,
     /// A move settles the message without publishing it.
     MoveLoses,
+    /// A message that expires or is dropped vanishes, although its group sends it to another stream.
+    EndsVanish,
+    /// The log is trimmed past a message that still has to be brought to another stream.
+    SentForgotten,
     /// A delayed message is handed out before its time.
     DeliveredEarly,
     /// The pace of a group is not kept.
@@ -101,7 +105,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 40] = [
+    pub const ALL: [Fault; 42] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -116,6 +120,8 @@ impl Fault {
         Fault::IdsForgottenEarly,
         Fault::ReplayLoses,
         Fault::MoveLoses,
+        Fault::EndsVanish,
+        Fault::SentForgotten,
         Fault::DeliveredEarly,
         Fault::PaceExceeded,
         Fault::PriorityStarves,

@@ -17,7 +17,7 @@
 //! | `check` | what must agree whenever a turn is over |
 //! | `expiry` | what time does: leases that lapse, retries that are due, consumers that leave |
 //! | `jobs`, `triage` | parked messages: listing, replaying, discarding |
-//! | `moves` | jobs that move waiting messages to another stream |
+//! | `moves` | messages on their way to another stream, and jobs that move waiting messages |
 //! | `checkpoint` | progress as users see it, and acks that are written only with it |
 //! | `change` | settings, pause, reset, purge |
 //! | `stats` | what a group reports about itself |
@@ -239,6 +239,8 @@ pub(crate) struct Group {
     recheck: Option<Seq>,
     paces: Paces,
     moves: Moves,
+    /// The same for messages that the group is done with.
+    sends: Moves,
     checkpoint: Checkpoint,
     pub(crate) counters: Counters,
     unwritten: Unwritten,
@@ -290,6 +292,7 @@ impl Group {
             recheck: None,
             paces: Paces::default(),
             moves: Moves::default(),
+            sends: Moves::default(),
             checkpoint: Checkpoint::at(floor),
             counters: Counters::default(),
             unwritten: Unwritten::default(),
@@ -376,7 +379,7 @@ impl Group {
             self.run_jobs(turn.now, turn.stream, turn.budget);
             self.park_unreadable(&mut turn);
             self.dispatch(&mut turn);
-            self.ask_for_moves(turn.now, turn.effects);
+            self.ask_for_moves(turn.now, turn.stream.durable, turn.effects);
             self.read_on(&mut turn);
         }
         self.check_point(turn.now, turn.effects);
@@ -391,7 +394,7 @@ impl Group {
         }
         let own = [self.timers.next_at(), self.parked_age_at(), self.checkpoint.at_next()];
         let others = [self.members.idle_at(), self.jobs_at(now), self.moves.again_at()];
-        let paces = [self.pace_at(now), self.rests_until(now)];
+        let paces = [self.pace_at(now), self.rests_until(now), self.sends.again_at()];
         own.into_iter().chain(others).chain(paces).flatten().min()
     }
 

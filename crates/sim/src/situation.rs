@@ -49,6 +49,7 @@ pub enum Situation {
     ReplayedAndSettled,
     MovedElsewhere,
     WaitingMoved,
+    EndedElsewhere,
     CameToRest,
     StreamFull,
     LogFull,
@@ -73,7 +74,7 @@ pub enum Situation {
 }
 
 impl Situation {
-    pub const ALL: [Situation; 62] = [
+    pub const ALL: [Situation; 63] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -115,6 +116,7 @@ impl Situation {
         Situation::ReplayedAndSettled,
         Situation::MovedElsewhere,
         Situation::WaitingMoved,
+        Situation::EndedElsewhere,
         Situation::CameToRest,
         Situation::StreamFull,
         Situation::LogFull,
@@ -194,6 +196,7 @@ impl Situation {
             Situation::GoodbyeAgainstTimeout => "a goodbye came together with the timeout",
             Situation::ReplayedAndSettled => "a replayed message was settled",
             Situation::MovedElsewhere => "a message was moved",
+            Situation::EndedElsewhere => "an expired or dropped message went to another stream",
             Situation::WaitingMoved => "what waits in a group is moved by a job",
             Situation::CameToRest => "the server came to rest",
             Situation::StreamFull => "a publish was refused because the stream is full",

@@ -246,7 +246,7 @@ impl ShardTask {
             return self.answer_durably(reply, agreed.map(|()| Created { stream, new: false }));
         }
         // Looked at first, so that a group that cannot be does not leave a stream behind.
-        if let Err(refusal) = settings.check().and_then(|()| settings.on_exhausted.check_source(stream)) {
+        if let Err(refusal) = settings.check().and_then(|()| settings.check_source(stream)) {
             return self.answer_durably(reply, Err(CreateRefusal::Settings(refusal).into()));
         }
         self.decide(reply, |driver, now| {

@@ -34,7 +34,7 @@
 //! | `release` | messages that are not wanted are released |
 //! | `say first` | from here on deliveries say when their messages were first handed out |
 //! | `A goodbye & +30s` | both in one turn |
-//! | `figures`, `status`, `jobs`, `parked`, `members` | what the group says about itself |
+//! | `figures`, `status`, `jobs`, `parked`, `members`, `moving` | what the group says about itself |
 //! | `life 3` | what became of a message |
 //! | `figures of others`, `stream` | what the second group says, and the stream |
 //! | `set …` | settings, before anything else or while it goes on |
@@ -42,6 +42,7 @@
 mod changes;
 mod checkpoints;
 mod damaged;
+mod ends;
 mod found;
 mod keys;
 mod leases;
@@ -66,13 +67,13 @@ use expect_test::Expect;
 pub(super) use expect_test::expect;
 
 use super::*;
-use crate::entry::{Entry, MessageMeta, MoveTrail, Origin, Selection, Work, entries};
+use crate::entry::{Entry, MessageMeta, MoveReason, MoveTrail, Origin, Selection, Work, entries};
 use crate::image::Taking;
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
 use crate::settings::{
-    Acks, Backoff, Checkpoint, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Retention,
-    Retries, Strategy, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, KeyLock, MoveTerms, OnEnd, OnExhausted, OnFull, OnParkedKey,
+    Retention, Retries, Strategy, StreamSettings,
 };
 use crate::shard::{KeyRun, Moved, PublishOptions, Purge, Shard, Start, StreamFigures};
 use crate::types::{IdHash, KeyHash, Limits, PartKey, StreamName};
@@ -231,6 +232,11 @@ impl Stage {
                 self.shard.delete_stream(source, true).expect("the stream exists");
                 self.finish_turn();
             }
+            ["moving"] => {
+                let group = self.group();
+                let figures = self.shard.figures(self.now, group).expect("the group exists");
+                self.say(&format!("moving {}", figures.moving));
+            }
             ["moves", how] => {
                 self.moves_wait = how == "wait";
                 if how == "go" {
@@ -346,6 +352,8 @@ impl Stage {
                 let (create, keep_age) = (!terms.contains(&"existing"), terms.contains(&"aged"));
                 settings.move_terms = MoveTerms { create, keep_age };
             }
+            ["expired", "move"] => settings.on_expired = OnEnd::Move(elsewhere()),
+            ["dropped", "move"] => settings.on_dropped = OnEnd::Move(elsewhere()),
             ["step", time] => settings.priority_age_step = duration(time),
             ["rate", n, burst] => {
                 settings.rate = Some(Rate { per_second: number(n) as f64, burst: number(burst) as u32 });
@@ -654,7 +662,7 @@ impl Stage {
 
     fn bring_over(&mut self, moved: &MoveOut) {
         let origin = self.source.map(|source| {
-            let trail = Some(MoveTrail { home: source, seq: Seq(77), from: source });
+            let trail = Some(MoveTrail { home: source, seq: Seq(77), from: source, why: MoveReason::Asked });
             Origin { published: Timestamp::ZERO, receives: 3, trail }
         });
         let meta = MessageMeta { origin, ..MessageMeta::plain(100) };
@@ -899,6 +907,9 @@ fn describe(entry: &Entry) -> String {
         Entry::Moving { route, seqs, .. } => {
             let by = route.job().map(|job| format!(" by job {}", job.0)).unwrap_or_default();
             format!("moving {} to {}{by}", list(seqs), say_way(route.to()))
+        }
+        Entry::Sent { route, ranges, .. } => {
+            format!("{:?} {}, sent to {}", route.why(), list(ranges), say_way(route.to())).to_lowercase()
         }
         Entry::Stayed { ranges, .. } => format!("stayed {}", list(ranges)),
         Entry::JobPassed { job, ranges, .. } => format!("job {} passes {}", job.0, list(ranges)),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
-    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnExhausted, OnFull, OnParkedKey, Retention,
-    Retries, Strategy as Sharing, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnEnd, OnExhausted, OnFull, OnParkedKey,
+    Retention, Retries, Strategy as Sharing, StreamSettings,
 };
 use forebay_core::shard::Purge;
 use forebay_core::types::StreamName;
@@ -383,6 +383,7 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         0u8..5,
         prop::sample::select(vec![30u64, 30, 2]),
         prop::sample::select(vec![0.0f64, 0.0, 0.5]),
+        (0u8..6, 0u8..6),
     );
     let other = (
         prop::sample::select(vec![Acks::Journal, Acks::Journal, Acks::Checkpoint]),
@@ -410,6 +411,12 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
             3 => OnExhausted::Skip,
             _ => OnExhausted::Move(stream_name(2)),
         };
+        let then = |n: u8| match n {
+            0 => OnEnd::Move(stream_name(1)),
+            1 => OnEnd::Move(stream_name(2)),
+            _ => OnEnd::Discard,
+        };
+        (settings.on_expired, settings.on_dropped) = (then(failing.4.0), then(failing.4.1));
         settings.move_terms.create = other.3;
         settings.message_timeout = secs(failing.2);
         settings.backoff = Backoff { jitter: failing.3, ..Backoff::default() };

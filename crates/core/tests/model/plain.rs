@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::entry::{Cause, Failure, MessageMeta, Route, Work};
+use forebay_core::entry::{Cause, Failure, MessageMeta, MoveReason, Route, Work};
 use forebay_core::group::{Bound, Credit, Deliver, Departure, Lease, NotYours, Outcome, Settlement, Verb};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{
@@ -31,8 +31,8 @@ pub(crate) struct Message {
     pub(crate) not_before: Timestamp,
     pub(crate) expires: Timestamp,
     pub(crate) published: Timestamp,
-    /// The stream that it was moved from.
-    pub(crate) from: Option<StreamId>,
+    /// The stream that it was moved from, and why.
+    pub(crate) from: Option<(StreamId, MoveReason)>,
 }
 
 #[derive(Debug)]
@@ -326,7 +326,7 @@ impl Group {
             |item: &Item| matches!(item.state, State::Untouched | State::Ready | State::Waiting { .. });
         for seq in self.all(|item| open(item) && !item.replayed) {
             if stream.is_expired(now, seq) {
-                self.book.item(seq).settle(How::Expired);
+                self.let_go(seq, How::Expired);
             }
         }
         if let Some(age) = self.settings.parked_max_age {
@@ -343,6 +343,21 @@ impl Group {
 
     fn all(&self, is: impl Fn(&Item) -> bool) -> Vec<Seq> {
         self.book.items.iter().filter(|(_, item)| is(item)).map(|(&seq, _)| seq).collect()
+    }
+
+    /// The time of a message is over, or the stream was full.
+    pub(crate) fn let_go(&mut self, seq: Seq, how: How) {
+        let (then, why) = match how {
+            How::Dropped => (&self.settings.on_dropped, MoveReason::Dropped),
+            _ => (&self.settings.on_expired, MoveReason::Expired),
+        };
+        match then.destination().cloned() {
+            Some(to) => {
+                let route = Route::Alone { to, terms: MoveTerms::default(), why };
+                self.book.item(seq).send(route);
+            }
+            None => self.book.item(seq).settle(how),
+        }
     }
 
     fn left_behind(&mut self, now: Timestamp, stream: &Stream, seq: Seq, name: &str, departure: Departure) {
@@ -373,7 +388,7 @@ impl Group {
     ) -> Outcome {
         let attempt = self.book.item(seq).attempts;
         if !self.book.item(seq).replayed && stream.is_expired(now, seq) {
-            self.book.item(seq).settle(How::Expired);
+            self.let_go(seq, How::Expired);
             return Outcome::Expired;
         }
         if self.settings.max_retries.at_most().is_some_and(|retries| attempt > retries) {
@@ -384,7 +399,8 @@ impl Group {
                     Outcome::Skipped
                 }
                 OnExhausted::Move(to) => {
-                    let route = Route::Alone { to, terms: self.settings.move_terms };
+                    let (terms, why) = (self.settings.move_terms, MoveReason::Exhausted);
+                    let route = Route::Alone { to, terms, why };
                     self.book.item(seq).set_out(route);
                     Outcome::Moving
                 }
@@ -475,12 +491,13 @@ impl Group {
                 item.attempts -= 1;
                 item.last = None;
                 if !item.replayed && stream.is_expired(now, lease.seq) {
-                    item.settle(How::Expired);
+                    self.let_go(lease.seq, How::Expired);
                 }
                 Outcome::Returned
             }
             Verb::Move(to) => {
-                let route = Route::Alone { to: to.clone(), terms: MoveTerms::default() };
+                let (to, terms) = (to.clone(), MoveTerms::default());
+                let route = Route::Alone { to, terms, why: MoveReason::Asked };
                 self.book.item(lease.seq).set_out(route);
                 Outcome::Moving
             }
@@ -748,7 +765,7 @@ impl Group {
 
     /// What counts against the limits of the stream.
     pub(crate) fn held_messages(&self) -> u64 {
-        self.book.count(|item| !matches!(item.state, State::Settled(_)))
+        self.book.count(|item| !matches!(item.state, State::Settled(_) | State::Sent { .. }))
     }
 
     pub(crate) fn crashed(&mut self, from_image: bool) {
@@ -768,7 +785,7 @@ impl Group {
 
 fn why_not(item: &Item, lease: Lease) -> NotYours {
     match item.state {
-        State::Parked | State::Settled(_) | State::Moving { .. } => NotYours::Gone,
+        State::Parked | State::Settled(_) | State::Sent { .. } | State::Moving { .. } => NotYours::Gone,
         State::Ready | State::Waiting { .. } if item.last == Some(lease) => NotYours::Lapsed,
         _ => NotYours::Superseded,
     }

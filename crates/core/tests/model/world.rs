@@ -10,7 +10,7 @@ use forebay_core::group::{
 use forebay_core::image::Taking;
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::producers::ProducerStamp;
-use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
+use forebay_core::settings::{GroupSettings, OnEnd, OnExhausted, OnFull, Retention};
 use forebay_core::shard::{
     ChangeRefusal, DeleteIf, KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start,
 };
@@ -19,7 +19,7 @@ use forebay_core::types::{
     StreamId, Timestamp,
 };
 
-use crate::book::{How, State};
+use crate::book::{How, State, group_of};
 use crate::commands::{Amount, Answer, Command, Setup, To, Wish, stream_name};
 use crate::jobs::{ended, job_came_to, passed, set_out};
 use crate::plain::{Group, Member, Message, SIZE, Stream, check_rate, held};
@@ -200,6 +200,7 @@ impl World {
         let mut settings = settings.clone();
         if group == 2 {
             settings.on_exhausted = OnExhausted::Park;
+            send_back(&mut settings);
         }
         let created = self.shard.create_group(self.now, id, &group_name(group), &settings, self.start(to));
         let created = created.expect("a new group");
@@ -351,7 +352,7 @@ impl World {
                 assert_eq!(dropped, oldest, "the oldest go, and no more than have to");
             }
             for seq in dropped {
-                group.book.item(seq).settle(How::Dropped);
+                group.let_go(seq, How::Dropped);
             }
         }
         self.adopt_gone(true);
@@ -370,7 +371,7 @@ impl World {
                 not_before: meta.not_before.unwrap_or(Timestamp::ZERO),
                 expires: meta.expires.unwrap_or(FOREVER),
                 published: self.now,
-                from: meta.origin.and_then(|origin| origin.trail).map(|trail| trail.from),
+                from: meta.origin.and_then(|origin| origin.trail).map(|trail| (trail.from, trail.why)),
             };
             of.messages.insert(seq, message);
             if let Some(id) = meta.id {
@@ -517,6 +518,7 @@ impl World {
         let mut settings = settings.clone();
         if group == 2 {
             settings.on_exhausted = OnExhausted::Park;
+            send_back(&mut settings);
         }
         self.shard.change_group(self.now, id, &settings).expect("good settings");
         let of = self.of(id);
@@ -565,7 +567,7 @@ impl World {
             && of.settings.retention == Retention::Work
         {
             let goes = |item: &crate::book::Item| {
-                !matches!(item.state, State::Settled(_)) && (parked || !item.is_parked())
+                !matches!(item.state, State::Settled(_) | State::Sent { .. }) && (parked || !item.is_parked())
             };
             assert_eq!(count, group.book.count(goes), "as many go as the answer says");
         }
@@ -592,14 +594,19 @@ impl World {
         let through = Seq(last.0.saturating_sub(back.into()));
         let count = self.shard.truncate(self.now, id, through.next()).expect("the position exists");
         self.append();
+        if through == Seq::START {
+            assert_eq!(count, 0, "nothing lies before the first message");
+            return;
+        }
         let of = self.streams.get_mut(&id).expect("it exists");
         of.purged = of.purged.max(through);
         let mut groups: Vec<&mut Group> = self.groups.values_mut().filter(|g| g.stream == id).collect();
         if let [group] = &mut groups[..]
             && of.settings.retention == Retention::Work
         {
-            let goes =
-                |item: &crate::book::Item| !matches!(item.state, State::Settled(_)) && !item.is_parked();
+            let goes = |item: &crate::book::Item| {
+                !matches!(item.state, State::Settled(_) | State::Sent { .. }) && !item.is_parked()
+            };
             assert_eq!(count, group.book.count_through(through, goes), "as many go as the answer says");
         }
         for group in groups {
@@ -949,6 +956,15 @@ impl World {
 
 const GROUP: u8 = 4;
 
+/// The group of the second stream sends messages to the first, where the groups of the first send to the second.
+fn send_back(settings: &mut GroupSettings) {
+    for then in [&mut settings.on_expired, &mut settings.on_dropped] {
+        if then.destination() == Some(&stream_name(1)) {
+            *then = OnEnd::Move(stream_name(0));
+        }
+    }
+}
+
 fn group_name(n: u8) -> GroupName {
     GroupName::parse(&format!("g{n}")).expect("a good name")
 }
@@ -971,28 +987,4 @@ pub(crate) fn droppable(group: &Group) -> Vec<Seq> {
     let free = items
         .filter(|(_, item)| matches!(item.state, State::Untouched | State::Ready | State::Waiting { .. }));
     free.map(|(&seq, _)| seq).collect()
-}
-
-fn group_of(entry: &Entry) -> Option<GroupId> {
-    match entry {
-        Entry::Handed { group, .. }
-        | Entry::Leased { group, .. }
-        | Entry::Acked { group, .. }
-        | Entry::Failed { group, .. }
-        | Entry::Returned { group, .. }
-        | Entry::Snoozed { group, .. }
-        | Entry::Parked { group, .. }
-        | Entry::Skipped { group, .. }
-        | Entry::Moving { group, .. }
-        | Entry::Replayed { group, .. }
-        | Entry::Discarded { group, .. }
-        | Entry::KeysFound { group, .. }
-        | Entry::JobStarted { group, .. }
-        | Entry::JobEnded { group, .. }
-        | Entry::JobPassed { group, .. }
-        | Entry::Stayed { group, .. }
-        | Entry::Extended { group, .. }
-        | Entry::Reset { group, .. } => Some(*group),
-        _ => None,
-    }
 }

@@ -197,6 +197,9 @@ impl World {
             tell(|| format!("{group:?} settles {lease:?} with {wanted:?}: {result:?}"));
             let watch = &mut following.watch;
             match result {
+                Outcome::Expired if following.sends_expired => {
+                    watch.moved.insert(lease.seq);
+                }
                 Outcome::Acked | Outcome::Skipped | Outcome::Expired => {
                     watch.reasons.settled.insert(lease.seq);
                 }

@@ -8,7 +8,8 @@ use forebay_core::entry::{Selection, Work};
 use forebay_core::group::{Lease, Status};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
-    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnExhausted, OnParkedKey, Retries, Strategy,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnEnd, OnExhausted, OnParkedKey, Retries,
+    Strategy,
 };
 use forebay_core::shard::{ChangeRefusal, DeleteIf, Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId, Seq, SeqRange, StreamId, StreamName, Timestamp};
@@ -41,6 +42,8 @@ impl World {
             strategy,
             message_timeout: Duration::from_millis(200 + dice.roll(3_000)),
             max_retries: Retries::AtMost(dice.roll(4) as u32),
+            on_expired: if dice.chance(1, 3) { OnEnd::Move(elsewhere()) } else { OnEnd::Discard },
+            on_dropped: if dice.chance(1, 2) { OnEnd::Move(elsewhere()) } else { OnEnd::Discard },
             on_exhausted: match dice.roll(5) {
                 0 => OnExhausted::Skip,
                 1 => OnExhausted::Move(elsewhere()),
@@ -376,7 +379,15 @@ impl World {
                 // A leased message is not let go of to make room.
                 let dropped = limits::drops_oldest(&of.settings) && !following.model.is_held(now, seq);
                 let let_go = dropped || of.lets_go(shard, following.stream, seq);
-                let may_settle = expired || let_go || used_up(&OnExhausted::Skip);
+                // If there is another reason for its end, it need not have gone elsewhere.
+                let cut = of.lets_go(shard, following.stream, seq);
+                let vanishes =
+                    (expired || cut) && !following.sends_expired || dropped && !following.sends_dropped;
+                let may_settle = vanishes || used_up(&OnExhausted::Skip);
+                if (expired || let_go) && !vanishes {
+                    following.watch.moved.insert(seq);
+                    following.watch.ended.insert(seq);
+                }
                 if may_be_used_up && following.on_exhausted.contains(&OnExhausted::Move(elsewhere())) {
                     following.watch.moved.insert(seq);
                 }

@@ -842,6 +842,12 @@ pub struct GroupSettings {
     /// Keep statistics of processing times.
     #[prost(bool, optional, tag = "19")]
     pub extra_statistics: ::core::option::Option<bool>,
+    /// Handling of a message that expires before the group is done with it.
+    #[prost(message, optional, tag = "20")]
+    pub on_expired: ::core::option::Option<OnEnd>,
+    /// Handling of a message that a full stream drops before the group is done with it.
+    #[prost(message, optional, tag = "21")]
+    pub on_dropped: ::core::option::Option<OnEnd>,
 }
 /// Nested message and enum types in `GroupSettings`.
 pub mod group_settings {
@@ -1038,6 +1044,23 @@ pub mod on_exhausted {
         Skip(bool),
         /// The message is settled here and published to this stream.
         #[prost(string, tag = "3")]
+        MoveTo(::prost::alloc::string::String),
+    }
+}
+/// Handling of a message that ends without a consumer.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OnEnd {
+    #[prost(oneof = "on_end::Then", tags = "1, 2")]
+    pub then: ::core::option::Option<on_end::Then>,
+}
+/// Nested message and enum types in `OnEnd`.
+pub mod on_end {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Then {
+        #[prost(bool, tag = "1")]
+        Discard(bool),
+        /// The message is settled here and published to this stream.
+        #[prost(string, tag = "2")]
         MoveTo(::prost::alloc::string::String),
     }
 }

@@ -55,6 +55,8 @@ fn group() -> GroupPatch {
         .message_timeout(second)
         .max_retries(Retries::Unlimited)
         .on_exhausted(OnExhausted::Move(StreamName::stored("graveyard")))
+        .on_expired(OnEnd::Move(StreamName::stored("late")))
+        .on_dropped(OnEnd::Discard)
         .backoff(BackoffPatch::new().min(second).max(2 * second).factor(1.5).jitter(0.25))
         .key_batch(3)
         .on_parked_key(OnParkedKey::Hold)
@@ -129,6 +131,7 @@ fn a_refusal_begins_with_the_name_in_the_message() {
         ("retention.max_age", "retention.log.max_age_ms: "),
         ("limits.max_age", "limits.max_age_ms: "),
         ("on_exhausted.move", "on_exhausted.move_to: "),
+        ("on_expired.move", "on_expired.move_to: "),
         ("rate.per_second", "rate.per_second: "),
         ("timeout_ms", "timeout_ms: "),
     ] {
