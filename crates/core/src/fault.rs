@@ -18,6 +18,8 @@ pub enum Fault {
     FloorPastUnsettled,
     /// Recovery takes a message that was handed out for one that never was.
     AttemptsForgotten,
+    /// A message that was handed out before is delivered as a new one.
+    RedeliveryUnmarked,
     /// An image leaves out messages that are settled above the floor.
     SettledForgotten,
     /// The log is trimmed to the newer image instead of the older.
@@ -105,13 +107,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 42] = [
+    pub const ALL: [Fault; 43] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
         Fault::GrantReused,
         Fault::FloorPastUnsettled,
         Fault::AttemptsForgotten,
+        Fault::RedeliveryUnmarked,
         Fault::SettledForgotten,
         Fault::TrimPastOlderImage,
         Fault::KeyOrderBroken,

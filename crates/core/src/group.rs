@@ -109,6 +109,8 @@ pub struct Deliver {
     /// Of the first; the others follow.
     pub grant: Grant,
     pub attempt: Attempt,
+    /// These were handed out before, also if that does not count as an attempt.
+    pub redelivered: bool,
     /// When these were first handed out in this group, to any consumer. Deliveries that were given back untouched
     /// do not count.
     pub first_received: Timestamp,

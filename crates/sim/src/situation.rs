@@ -50,6 +50,7 @@ pub enum Situation {
     MovedElsewhere,
     WaitingMoved,
     EndedElsewhere,
+    RedeliveredUncounted,
     CameToRest,
     StreamFull,
     LogFull,
@@ -74,7 +75,7 @@ pub enum Situation {
 }
 
 impl Situation {
-    pub const ALL: [Situation; 63] = [
+    pub const ALL: [Situation; 64] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -117,6 +118,7 @@ impl Situation {
         Situation::MovedElsewhere,
         Situation::WaitingMoved,
         Situation::EndedElsewhere,
+        Situation::RedeliveredUncounted,
         Situation::CameToRest,
         Situation::StreamFull,
         Situation::LogFull,
@@ -196,6 +198,7 @@ impl Situation {
             Situation::GoodbyeAgainstTimeout => "a goodbye came together with the timeout",
             Situation::ReplayedAndSettled => "a replayed message was settled",
             Situation::MovedElsewhere => "a message was moved",
+            Situation::RedeliveredUncounted => "a message that was given back untouched was delivered again",
             Situation::EndedElsewhere => "an expired or dropped message went to another stream",
             Situation::WaitingMoved => "what waits in a group is moved by a job",
             Situation::CameToRest => "the server came to rest",

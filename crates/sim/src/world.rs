@@ -124,6 +124,8 @@ struct Following {
     seen: Seq,
     watch: Watch,
     pace: PaceWatch,
+    /// Messages that were delivered since the server started, or the group was reset.
+    delivered: BTreeSet<Seq>,
     /// Which message is at a position, for those that were delivered.
     uids: BTreeMap<Seq, Uid>,
     /// Messages in the hands of consumers that were passed over by later ones of their keys, since their keys could
@@ -345,6 +347,7 @@ impl World {
             seen: Seq::START,
             watch: Watch::default(),
             pace,
+            delivered: BTreeSet::new(),
             uids: BTreeMap::new(),
             passed_over: BTreeSet::new(),
         };
@@ -638,6 +641,16 @@ impl World {
                 assert!(deadline <= self.now + asked, "a lease for {asked:?} lasts until {deadline:?}");
             }
             let seq = message.lease.seq;
+            let is_fleeting = consumer.lease_for.is_some_and(|lease_for| lease_for.is_zero());
+            // A lease for no time may leave after the next one of its message. A message whose content cannot be read
+            // is parked, and what was known of it is forgotten.
+            if !is_fleeting && !self.spoiled {
+                let is_new = following.delivered.insert(seq);
+                assert!(is_new || message.redelivered, "{seq} was handed out before and does not say so");
+                if message.redelivered && message.attempt.0 == 1 {
+                    self.situations.reached(Situation::RedeliveredUncounted);
+                }
+            }
             let is_late = following.passed_over.contains(&seq);
             assert!(!is_late, "I6: {seq} was passed over by a later message of its key, and is delivered");
             let stream = self.streams.get_mut(&following.stream).expect("the stream exists");

@@ -6,6 +6,7 @@
 //! starves, then keys in turn where the group asks for it, then position; and the strategy chooses the consumer.
 
 use crate::fault::{Fault, planted};
+use crate::group::candidates::Offered;
 use crate::group::decision::{Decision, Terms};
 use crate::group::standing::State;
 use crate::group::{Bound, Credit, Deliver, Group, Turn};
@@ -152,9 +153,11 @@ impl Group {
             }
             let (candidates, view) = self.candidates(turn.stream);
             let next = candidates.next(view, turn.now, turn.budget, consumer, share - taken);
-            let Some((seqs, attempts)) = next else { break };
+            let Some(offered) = next else { break };
+            let seqs = offered.seqs;
             turn.budget.spend_run(seqs.count());
-            self.lease(turn, consumer, seqs, Attempt(attempts + 1));
+            self.candidates.leased(seqs);
+            self.lease(turn, consumer, offered);
             taken += seqs.count();
             if batches {
                 let room = self.room_for(turn.now, consumer).min(self.view(turn.stream).window_room());
@@ -180,26 +183,23 @@ impl Group {
                 break;
             }
             let state = self.ledger.standing().run_at(seq).map(|(_, state)| state);
-            let attempts = match state {
-                None if !turn.stream.undue.contains(seq) && !self.ledger.is_settled(seq) => 0,
-                Some(State::Ready { attempts, .. }) => attempts,
+            let (attempts, again) = match state {
+                None if !turn.stream.undue.contains(seq) && !self.ledger.is_settled(seq) => (0, false),
+                Some(state @ State::Ready { attempts, .. }) => (attempts, state.was_handed_out()),
                 _ => break,
             };
             self.candidates.take_follower(seq, key);
             turn.budget.spend_run(1);
-            self.lease_known(turn, consumer, SeqRange::one(seq), Attempt(attempts + 1));
+            self.lease(turn, consumer, Offered { seqs: SeqRange::one(seq), attempts, again });
             last = seq;
             given += 1;
         }
         given
     }
 
-    fn lease(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, seqs: SeqRange, attempt: Attempt) {
-        self.candidates.leased(seqs);
-        self.lease_known(turn, consumer, seqs, attempt);
-    }
-
-    fn lease_known(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, seqs: SeqRange, attempt: Attempt) {
+    fn lease(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, offered: Offered) {
+        let Offered { seqs, attempts, again } = offered;
+        let attempt = Attempt(attempts + 1);
         let member = self.members.get(consumer).expect("only a member is given messages");
         let bound = member.bound;
         let bytes = if member.room_bytes().is_some() { turn.stream.timeline.bytes(seqs) } else { 0 };
@@ -234,6 +234,7 @@ impl Group {
             seqs,
             grant: terms.grant,
             attempt,
+            redelivered: again && !planted(Fault::RedeliveryUnmarked),
             first_received,
             granted: terms.granted,
             deadline: terms.deadline,

@@ -332,8 +332,10 @@ impl Ledger {
         let mut done = 0;
         for seq in seqs.seqs() {
             let Some(parked) = self.take_parked(seq, job) else { continue };
-            let anew = State::Ready { attempts: 0, first: Timestamp::ZERO, last: None };
-            self.standing.put(SeqRange::one(seq), anew);
+            // Attempts begin anew, but consumers have seen it.
+            let seen = parked.failures.first().filter(|_| parked.attempts > 0);
+            let first = seen.map_or(Timestamp::ZERO, |failure| failure.at);
+            self.standing.put(SeqRange::one(seq), State::Ready { attempts: 0, first, last: None });
             self.replayed.insert(seq, parked.key);
             self.failures.insert(seq, parked.failures.into_vec());
             done += 1;
@@ -642,8 +644,9 @@ fn attempts(state: Option<State>) -> u32 {
     state.map_or(0, |state| state.attempts())
 }
 
+/// When a message was first handed out, also if that does not count.
 fn first(state: Option<State>) -> Timestamp {
-    state.and_then(|state| state.first()).unwrap_or(Timestamp::ZERO)
+    state.map_or(Timestamp::ZERO, |state| state.handed_out_at())
 }
 
 fn forget_in<T>(map: &mut BTreeMap<Seq, T>, range: SeqRange) {

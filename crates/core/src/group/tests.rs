@@ -33,6 +33,7 @@
 //! | `unreadable 2-3`, `unreadable` | their keys cannot be read back, or all keys can again |
 //! | `release` | messages that are not wanted are released |
 //! | `say first` | from here on deliveries say when their messages were first handed out |
+//! | `say again` | from here on deliveries say whether their messages were handed out before |
 //! | `A goodbye & +30s` | both in one turn |
 //! | `figures`, `status`, `jobs`, `parked`, `members`, `moving` | what the group says about itself |
 //! | `life 3` | what became of a message |
@@ -130,6 +131,7 @@ struct Stage {
     turn_goes_on: bool,
     moves_wait: bool,
     says_first: bool,
+    says_again: bool,
     /// The stream that messages came from.
     source: Option<StreamId>,
     /// Moves that the group has asked for and that are not brought over.
@@ -163,6 +165,7 @@ impl Stage {
             turn_goes_on: false,
             moves_wait: false,
             says_first: false,
+            says_again: false,
             source: None,
             moves: Vec::new(),
         }
@@ -246,6 +249,7 @@ impl Stage {
                 }
             }
             ["say", "first"] => self.says_first = true,
+            ["say", "again"] => self.says_again = true,
             ["release"] => {
                 self.shard.release();
                 self.finish_turn();
@@ -629,7 +633,8 @@ impl Stage {
             let when = if deliver.bound == Bound::Clock { " when durable" } else { "" };
             let first = deliver.first_received.0 as f64 / 1e6;
             let first = if self.says_first { format!(", first at {first}s") } else { String::new() };
-            self.say(&format!("deliver {}#{} to {who}{when}{first}", deliver.seqs, deliver.attempt.0));
+            let again = if self.says_again && deliver.redelivered { " again" } else { "" };
+            self.say(&format!("deliver {}#{}{again} to {who}{when}{first}", deliver.seqs, deliver.attempt.0));
             for (n, seq) in deliver.seqs.seqs().enumerate() {
                 let lease = Lease { epoch: self.shard.epoch(), seq, grant: deliver.grant.plus(n as u64) };
                 self.leases.insert((who, seq), lease);

@@ -58,6 +58,8 @@ pub(crate) struct Item {
     pub(crate) attempts: u32,
     /// When it was first handed out, if it was.
     pub(crate) first: Timestamp,
+    /// It was handed out before, whether that counts or not.
+    pub(crate) seen: bool,
     /// The lease that a late ack may still name.
     pub(crate) last: Option<Lease>,
     pub(crate) replayed: bool,
@@ -66,7 +68,15 @@ pub(crate) struct Item {
 
 impl Item {
     pub(crate) fn new(state: State) -> Item {
-        Item { state, attempts: 0, first: Timestamp::ZERO, last: None, replayed: false, history: Vec::new() }
+        Item {
+            state,
+            attempts: 0,
+            first: Timestamp::ZERO,
+            seen: false,
+            last: None,
+            replayed: false,
+            history: Vec::new(),
+        }
     }
 
     pub(crate) fn is_terminal(&self) -> bool {
@@ -98,6 +108,7 @@ impl Item {
         if self.attempts == 0 {
             self.first = at;
         }
+        self.seen = true;
         self.attempts += 1;
     }
 
@@ -262,6 +273,7 @@ impl Book {
                         item.first = message.failure.at;
                     }
                     item.attempts = item.attempts.max(message.failure.attempt);
+                    item.seen = true;
                     item.remember(message.failure.clone());
                     item.state = State::Waiting { until: message.until };
                 }
@@ -270,6 +282,7 @@ impl Book {
                 for message in messages {
                     let item = self.item(message.seq);
                     item.attempts = item.attempts.max(message.failure.attempt);
+                    item.seen |= item.attempts > 0;
                     item.park(message.failure.clone());
                 }
             }

@@ -588,6 +588,7 @@ impl Group {
         assert!(message.not_before <= now, "{seq} was handed out before its time");
         assert!(item.replayed || !stream.is_expired(now, seq), "{seq} was handed out after its time");
         assert_eq!(deliver.attempt.0, item.attempts + 1, "attempt of {seq}");
+        assert_eq!(deliver.redelivered, item.seen, "whether {seq} was handed out before");
         // How large a message is is forgotten with what the stream does not keep.
         let (Credit::Slots { bytes, .. } | Credit::Once { bytes, .. }) = self.members[&who].credit;
         let bytes = bytes.is_some();

@@ -168,6 +168,7 @@ impl World {
         following.model.begin_at(following.start);
         following.seen = Seq::START;
         following.passed_over.clear();
+        following.delivered.clear();
         following.watch.reasons.reset = true;
         self.bundles.iter_mut().for_each(|bundle| bundle.forget_inputs(group));
         following.watch.reasons.reset_parked |= parked;

@@ -2095,6 +2095,9 @@ pub struct Received {
     pub deadline_us: u64,
     #[prost(message, optional, tag = "5")]
     pub message: ::core::option::Option<Message>,
+    /// The message was delivered before, to any consumer of the group, also if that does not count as an attempt.
+    #[prost(bool, tag = "6")]
+    pub redelivered: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SettleRequest {
@@ -2352,6 +2355,9 @@ pub struct DeliveryRun {
     /// When the leases expire unless they are settled.
     #[prost(fixed64, tag = "5")]
     pub deadline_us: u64,
+    /// The messages were delivered before, to any consumer of the group, also if that does not count as an attempt.
+    #[prost(bool, tag = "6")]
+    pub redelivered: bool,
 }
 /// Generated client implementations.
 pub mod forebay_client {

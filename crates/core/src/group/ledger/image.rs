@@ -168,7 +168,7 @@ fn put_state(out: &mut Vec<u8>, state: State) {
         State::Leased(lease) if lease.bound == Bound::Clock => Some(lease.granted),
         _ => None,
     };
-    let first = state.first().filter(|&first| Some(first) != granted);
+    let first = Some(state.handed_out_at()).filter(|&at| at > Timestamp::ZERO && Some(at) != granted);
     let mut put = |kind: u8, values: &[u64]| {
         out.push(if first.is_some() { kind | FIRST } else { kind });
         put_varint(out, state.attempts().into());
