@@ -40,8 +40,8 @@ pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
 pub use forebay_core::group::{
-    Bound, Counters, GroupFigures, JobRefusal, JobState, Lease, LeaseRun, Life, LifeState, NotYours, Outcome,
-    OutcomeRun, Parked, REST_MAX, Settlement, Status, Verb, each_outcome,
+    Bound, ConsumerTerms, Counters, GroupFigures, JobRefusal, JobState, Lease, LeaseRun, Life, LifeState,
+    NotYours, Outcome, OutcomeRun, Parked, REST_MAX, Settlement, Status, Verb, each_outcome,
 };
 pub use forebay_core::notes::{Expected, NOTE_VALUE_BYTES_MAX, NoteRefusal};
 pub use forebay_core::pace::Rate;

@@ -31,7 +31,9 @@ use std::collections::VecDeque;
 use forebay_core::Admission;
 use forebay_core::entry::{MessageMeta, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
-use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb};
+use forebay_core::group::{
+    Bound, ConsumerTerms, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb,
+};
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
     ConsumerId, GroupId, KeyHash, Ordinal, Position, SeqRange, ShardId, StreamId, Timestamp,
@@ -283,7 +285,20 @@ impl Driver {
         name: &str,
         bound: Bound,
     ) -> Result<(), MemberRefusal> {
-        self.shard.join(now, group, consumer, name, bound)
+        self.join_on(now, group, consumer, name, bound, ConsumerTerms::default())
+    }
+
+    /// Joins on terms of its own.
+    pub fn join_on(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        consumer: ConsumerId,
+        name: &str,
+        bound: Bound,
+        terms: ConsumerTerms,
+    ) -> Result<(), MemberRefusal> {
+        self.shard.join_on(now, group, consumer, name, bound, terms)
     }
 
     pub fn credit(

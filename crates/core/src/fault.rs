@@ -40,6 +40,10 @@ pub enum Fault {
     EndsVanish,
     /// The log is trimmed past a message that still has to be brought to another stream.
     SentForgotten,
+    /// A group with the strategy `sole` serves other consumers too.
+    SoleShares,
+    /// A consumer is served although one of a higher rank has room.
+    RankIgnored,
     /// A delayed message is handed out before its time.
     DeliveredEarly,
     /// The pace of a group is not kept.
@@ -107,7 +111,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 43] = [
+    pub const ALL: [Fault; 45] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
@@ -125,6 +129,8 @@ impl Fault {
         Fault::MoveLoses,
         Fault::EndsVanish,
         Fault::SentForgotten,
+        Fault::SoleShares,
+        Fault::RankIgnored,
         Fault::DeliveredEarly,
         Fault::PaceExceeded,
         Fault::PriorityStarves,

@@ -71,7 +71,7 @@ use timers::Timers;
 
 pub use jobs::{Job, JobState};
 pub use life::{Life, LifeState};
-pub use members::{Credit, POLLER_IDLE_MAX};
+pub use members::{ConsumerTerms, Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
 pub use settle::{
     LeaseRun, NotYours, Outcome, OutcomeRun, REST_MAX, Settlement, Verb, each_outcome, with_outcomes,
@@ -331,9 +331,16 @@ impl Group {
         self.begin_anew(stream);
     }
 
-    pub(crate) fn join(&mut self, now: Timestamp, consumer: ConsumerId, name: &str, bound: Bound) {
+    pub(crate) fn join(
+        &mut self,
+        now: Timestamp,
+        consumer: ConsumerId,
+        name: &str,
+        bound: Bound,
+        terms: ConsumerTerms,
+    ) {
         let name = self.texts.intern(name);
-        self.members.join(now, consumer, name, bound);
+        self.members.join(now, consumer, name, bound, terms);
         self.candidates.joined(consumer);
     }
 

@@ -72,6 +72,8 @@ choice! {
         Pinned = "pinned",
         /// One message of a key at a time, in order, with any number of consumers.
         Ordered = "ordered",
+        /// The first consumer gets everything until it leaves; then the oldest one of the highest rank does.
+        Sole = "sole",
     }
 }
 

@@ -51,6 +51,8 @@ pub enum Situation {
     WaitingMoved,
     EndedElsewhere,
     RedeliveredUncounted,
+    SoleSucceeded,
+    LowerRankServed,
     CameToRest,
     StreamFull,
     LogFull,
@@ -75,7 +77,7 @@ pub enum Situation {
 }
 
 impl Situation {
-    pub const ALL: [Situation; 64] = [
+    pub const ALL: [Situation; 66] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -119,6 +121,8 @@ impl Situation {
         Situation::WaitingMoved,
         Situation::EndedElsewhere,
         Situation::RedeliveredUncounted,
+        Situation::SoleSucceeded,
+        Situation::LowerRankServed,
         Situation::CameToRest,
         Situation::StreamFull,
         Situation::LogFull,
@@ -198,6 +202,8 @@ impl Situation {
             Situation::GoodbyeAgainstTimeout => "a goodbye came together with the timeout",
             Situation::ReplayedAndSettled => "a replayed message was settled",
             Situation::MovedElsewhere => "a message was moved",
+            Situation::SoleSucceeded => "the only consumer that was served left, and another took its place",
+            Situation::LowerRankServed => "a consumer was served beside one of a higher rank without room",
             Situation::RedeliveredUncounted => "a message that was given back untouched was delivered again",
             Situation::EndedElsewhere => "an expired or dropped message went to another stream",
             Situation::WaitingMoved => "what waits in a group is moved by a job",

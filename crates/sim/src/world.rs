@@ -124,6 +124,8 @@ struct Following {
     seen: Seq,
     watch: Watch,
     pace: PaceWatch,
+    /// The consumer that was served last, since the settings changed.
+    served: Option<ConsumerId>,
     /// Messages that were delivered since the server started, or the group was reset.
     delivered: BTreeSet<Seq>,
     /// Which message is at a position, for those that were delivered.
@@ -145,6 +147,7 @@ impl Following {
         self.pace.change(settings.rate);
         // It may have begun to look anew.
         self.seen = Seq::START;
+        self.served = None;
         self.lenient |= settings.acks == Acks::Checkpoint;
         self.settings = settings;
     }
@@ -161,6 +164,7 @@ struct Consumer {
     asked: Option<(u32, Option<Duration>)>,
     /// How long it wanted its last leases to be.
     lease_for: Option<Duration>,
+    rank: i32,
 }
 
 /// What happened, reduced to a number: the same seed must give the same one.
@@ -347,6 +351,7 @@ impl World {
             seen: Seq::START,
             watch: Watch::default(),
             pace,
+            served: None,
             delivered: BTreeSet::new(),
             uids: BTreeMap::new(),
             passed_over: BTreeSet::new(),
@@ -643,10 +648,10 @@ impl World {
             let seq = message.lease.seq;
             let is_fleeting = consumer.lease_for.is_some_and(|lease_for| lease_for.is_zero());
             // A lease for no time may leave after the next one of its message. A message whose content cannot be read
-            // is parked, and what was known of it is forgotten.
+            // is parked, and forgets its deliveries.
             if !is_fleeting && !self.spoiled {
                 let is_new = following.delivered.insert(seq);
-                assert!(is_new || message.redelivered, "{seq} was handed out before and does not say so");
+                assert!(is_new || message.redelivered, "I8: {seq} was handed out before and does not say so");
                 if message.redelivered && message.attempt.0 == 1 {
                     self.situations.reached(Situation::RedeliveredUncounted);
                 }

@@ -67,7 +67,7 @@ impl Group {
 
     /// Shares out what can go among those with room. False when nothing more can go in this turn.
     fn round(&mut self, turn: &mut Turn<'_>, once: &mut Vec<ConsumerId>) -> bool {
-        let takers = self.members.hungry();
+        let takers = self.members.takers();
         if takers == 0 || turn.budget.is_spent() {
             return false;
         }
@@ -76,8 +76,10 @@ impl Group {
         if total == 0 {
             return false;
         }
-        if self.settings.strategy == Strategy::Pinned {
-            return self.round_by_key(turn, once);
+        match self.settings.strategy {
+            Strategy::Pinned => return self.round_by_key(turn, once),
+            Strategy::Sole => return self.round_for_sole(turn, once, total),
+            Strategy::RoundRobin | Strategy::Single | Strategy::Ordered => {}
         }
         let mut given = 0;
         let (base, extra) = (total / takers, total % takers);
@@ -120,7 +122,8 @@ impl Group {
     fn round_by_key(&mut self, turn: &mut Turn<'_>, once: &mut Vec<ConsumerId>) -> bool {
         let mut given = 0;
         for _ in 0..self.members.hungry() {
-            let Some(consumer) = self.members.next_hungry().filter(|_| !turn.budget.is_spent()) else {
+            // A key belongs to its consumer, whatever the ranks are.
+            let Some(consumer) = self.members.next_of_any_rank().filter(|_| !turn.budget.is_spent()) else {
                 break;
             };
             let member = self.members.get(consumer).expect("only a member is hungry");
@@ -140,6 +143,24 @@ impl Group {
             given += some;
         }
         given > 0
+    }
+
+    /// One consumer takes everything that it has room for. False if it took nothing.
+    fn round_for_sole(&mut self, turn: &mut Turn<'_>, once: &mut Vec<ConsumerId>, total: u64) -> bool {
+        // Messages of the one before are taken back first, so that they go before later ones.
+        if self.members.are_leaving() {
+            return false;
+        }
+        let sole = if planted(Fault::SoleShares) { self.members.next_hungry() } else { self.members.sole() };
+        let Some(consumer) = sole else { return false };
+        let member = self.members.get(consumer).expect("the one that is served is a member");
+        let share = member.room().min(total);
+        let is_once = matches!(member.credit, Credit::Once { .. });
+        let some = if share > 0 { self.give(turn, consumer, share) } else { 0 };
+        if some > 0 && is_once {
+            once.push(consumer);
+        }
+        some > 0
     }
 
     /// Leases up to `share` of the messages on offer to the consumer, with those that go along in key
@@ -209,7 +230,7 @@ impl Group {
             {
                 timeout.min(YEAR)
             }
-            _ => self.settings.message_timeout,
+            _ => member.terms.lease.map_or(self.settings.message_timeout, |lease| lease.min(YEAR)),
         };
         let terms = Terms {
             epoch: turn.epoch,

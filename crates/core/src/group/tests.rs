@@ -8,6 +8,7 @@
 //! | `publish id:x id:y` | messages with ids; groups are not told of those that are there already |
 //! | `publish 2 by 7.1.0`, `publish 2 after 5` | as producer 7's number 0 in epoch 1; only if the stream ends at 5 |
 //! | `A joins 2`, `A joins 2 of 300B` | A connects with two slots, or with bytes to go with them |
+//! | `A joins 2 with rank 5 lease 9s` | A is served before those of a lower rank, on leases of its own length |
 //! | `P polls 3`, `P polls 3 for 5s` | P asks once for up to three messages, on leases of its own length |
 //! | `A credit 4` | A now has four slots |
 //! | `A acks 1-3`, `A nacks 2`, `A nacks 2 in 5s` | A answers with the last leases it got for these |
@@ -329,6 +330,7 @@ impl Stage {
         match *what {
             ["strategy", "single"] => settings.strategy = Strategy::Single,
             ["strategy", "pinned"] => settings.strategy = Strategy::Pinned,
+            ["strategy", "sole"] => settings.strategy = Strategy::Sole,
             ["strategy", "ordered"] => settings.strategy = Strategy::Ordered,
             ["strategy", "round", "robin"] => settings.strategy = Strategy::RoundRobin,
             ["batch", n] => settings.key_batch = number(n) as u32,
@@ -484,6 +486,16 @@ impl Stage {
         let with = |verb| Settlement { verb, reason: reason.clone(), late: false, rest: None };
         let to = elsewhere();
         match *what {
+            ["joins", slots, "with", ref rest @ ..] => {
+                let after = |word| rest.iter().position(|other| *other == word).map(|at| rest[at + 1]);
+                let rank = after("rank").map_or(0, |rank| rank.parse().expect("a rank"));
+                let terms = ConsumerTerms { lease: after("lease").map(duration), rank };
+                let name = who.to_string();
+                let joined = self.shard.join_on(now, group, consumer, &name, Bound::Connection, terms);
+                joined.expect("a new member");
+                let credit = Credit::slots(number(slots) as u32);
+                self.shard.credit(now, group, consumer, credit).expect("a member");
+            }
             ["joins", slots, ref rest @ ..] => {
                 let name = who.to_string();
                 if let Err(refusal) = self.shard.join(now, group, consumer, &name, Bound::Connection) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use forebay_core::entry::{Entry, MessageMeta, Route, entries};
 use forebay_core::group::{
-    Bound, Credit, Departure, Effects, Lease, LeaseRun, NotYours, Outcome, Settlement, Verb, each_outcome,
+    Bound, ConsumerTerms, Credit, Departure, Effects, Lease, LeaseRun, NotYours, Outcome, Settlement, Verb,
+    each_outcome,
 };
 use forebay_core::image::Taking;
 use forebay_core::notes::{Expected, NoteRefusal};
@@ -89,7 +90,9 @@ impl World {
             Command::Publish { stream, wishes, expect, stamp } => {
                 self.publish(*stream, wishes, *expect, *stamp);
             }
-            Command::Join { group, slot, clock, credit } => self.join(*group, *slot, *clock, *credit),
+            Command::Join { group, slot, clock, credit, terms } => {
+                self.join(*group, *slot, *clock, *credit, *terms);
+            }
             Command::Credit { group, slot, credit } => {
                 if let Some((group, consumer)) = self.consumer(*group, *slot) {
                     self.credit(group, consumer, *credit);
@@ -393,7 +396,7 @@ impl World {
         self.shard.arrived(id, range, KeyRun::Each(&keys));
     }
 
-    fn join(&mut self, group: u8, slot: u8, clock: bool, credit: Amount) {
+    fn join(&mut self, group: u8, slot: u8, clock: bool, credit: Amount, (rank, lease): (i32, Option<u64>)) {
         let Some(id) = self.group(group) else { return };
         if self.consumer(group, slot).is_some() {
             return;
@@ -402,7 +405,8 @@ impl World {
         self.next_consumer += 1;
         let bound = if clock { Bound::Clock } else { Bound::Connection };
         let name = format!("c{slot}");
-        let joined = self.shard.join(self.now, id, consumer, &name, bound);
+        let terms = ConsumerTerms { lease: lease.map(Duration::from_millis), rank };
+        let joined = self.shard.join_on(self.now, id, consumer, &name, bound, terms);
         let of = self.groups.get_mut(&id).expect("the group exists");
         let limit = of.settings.max_consumers;
         if limit > 0 && of.members.len() >= limit as usize {
@@ -410,8 +414,10 @@ impl World {
             return;
         }
         joined.expect("there is room for a consumer");
-        of.members
-            .insert(consumer, Member { name, bound, credit: Credit::slots(0), fed: false, seen: self.now });
+        let credit_none = Credit::slots(0);
+        let member = Member { name, bound, credit: credit_none, terms, fed: false, seen: self.now };
+        of.members.insert(consumer, member);
+        of.sole.get_or_insert(consumer);
         of.pins.clear();
         self.slots.insert((id, slot), consumer);
         self.credit(id, consumer, credit);
@@ -436,7 +442,7 @@ impl World {
         let departure = if goodbye { Departure::Goodbye } else { Departure::Lost };
         self.shard.leave(id, consumer, departure);
         let of = self.of(id);
-        let member = of.members.remove(&consumer).expect("a member");
+        let member = of.gone(consumer).expect("a member");
         of.pins.clear();
         if member.bound == Bound::Connection || goodbye {
             of.leaving.insert(consumer, (member.name, departure));
@@ -841,7 +847,7 @@ impl World {
             let now = self.now;
             let of = self.of(group);
             assert_eq!(of.held(consumer), 0, "one who holds something stays");
-            let member = of.members.remove(&consumer).expect("only a member departs");
+            let member = of.gone(consumer).expect("only a member departs");
             assert!(member.bound == Bound::Clock && member.credit.messages() == 0, "one who waits stays");
             assert!(member.seen + Duration::from_secs(30) <= now, "one who was there just now stays");
             of.pins.clear();

@@ -117,7 +117,7 @@ fn a_tag_that_is_not_known_and_a_value_that_cannot_be_are_noticed() {
     let mut group = GroupSettings::default();
     let raw = |number| Raw { bytes: &[], number: Some(number) };
     assert_eq!(group.load(99, raw(1)), Ok(false));
-    assert_eq!(group.load(9, raw(4)), Err(BadRaw));
+    assert_eq!(group.load(9, raw(5)), Err(BadRaw));
     assert_eq!(group.load(25, raw(2)), Err(BadRaw));
     assert_eq!(group, GroupSettings::default());
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_core::entry::{Selection, Work};
-use forebay_core::group::{Lease, Status};
+use forebay_core::group::{Bound, Lease, Status};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
     Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnEnd, OnExhausted, OnParkedKey, Retries,
@@ -35,6 +35,7 @@ impl World {
             Strategy::Ordered,
             Strategy::Single,
             Strategy::Pinned,
+            Strategy::Sole,
         ]);
         let fair = strategy != Strategy::Pinned && dice.chance(1, 5);
         let hold = dice.chance(1, 6);
@@ -311,6 +312,33 @@ impl World {
             let leases: Vec<(Seq, ConsumerId)> =
                 new.iter().filter(|(group, ..)| *group == id).map(|&(_, c, lease)| (lease.seq, c)).collect();
             following.pace.check(now, leases.len() as u64);
+            let consumers = &self.consumers;
+            let members = || consumers.iter().filter(|(_, consumer)| consumer.group == id);
+            for &(seq, consumer) in &leases {
+                let strategy = following.settings.strategy;
+                if strategy == Strategy::Sole {
+                    let before = following.served.replace(consumer).filter(|&before| before != consumer);
+                    let stays = before.is_some_and(|before| members().any(|(&other, _)| other == before));
+                    assert!(!stays, "I14: {seq} goes to {consumer:?}, and {before:?} is still there");
+                    if before.is_some() {
+                        self.situations.reached(Situation::SoleSucceeded);
+                    }
+                } else if strategy != Strategy::Pinned
+                    && let Some(of) = consumers.get(&consumer)
+                {
+                    let mut higher = members()
+                        .filter(|(_, other)| other.rank > of.rank && other.bound == Bound::Connection);
+                    let has_room =
+                        higher.find(|(other, terms)| shard.held_by(id, **other) < u64::from(terms.credit));
+                    assert!(
+                        has_room.is_none(),
+                        "I14: {seq} goes to {consumer:?}, and one of a higher rank has room"
+                    );
+                    if members().any(|(_, other)| other.rank > of.rank) {
+                        self.situations.reached(Situation::LowerRankServed);
+                    }
+                }
+            }
             let known = |seq: Seq| self.published.get(&(following.stream, seq));
             for &(seq, consumer) in &leases {
                 let class = Class::of(shard, id, seq);

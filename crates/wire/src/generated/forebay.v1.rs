@@ -873,6 +873,8 @@ pub mod group_settings {
         Pinned = 3,
         /// One message of a key is leased at a time, in order.
         Ordered = 4,
+        /// The first consumer gets everything until it leaves; then the oldest one of the highest rank does.
+        Sole = 5,
     }
     impl Strategy {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -886,6 +888,7 @@ pub mod group_settings {
                 Self::Single => "SINGLE",
                 Self::Pinned => "PINNED",
                 Self::Ordered => "ORDERED",
+                Self::Sole => "SOLE",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -896,6 +899,7 @@ pub mod group_settings {
                 "SINGLE" => Some(Self::Single),
                 "PINNED" => Some(Self::Pinned),
                 "ORDERED" => Some(Self::Ordered),
+                "SOLE" => Some(Self::Sole),
                 _ => None,
             }
         }
@@ -2301,6 +2305,12 @@ pub struct Open {
     /// Number of messages that the consumer is willing to hold at a time.
     #[prost(uint32, tag = "4")]
     pub credit: u32,
+    /// Length of this consumer's leases. The default is the group's `message_timeout_ms`.
+    #[prost(uint64, optional, tag = "5")]
+    pub lease_ms: ::core::option::Option<u64>,
+    /// A consumer of a higher rank is served first while it has credit; the others get the rest. PINNED ignores it.
+    #[prost(sint32, tag = "6")]
+    pub rank: i32,
 }
 /// A reply may have several parts. The first reply has `opened`.
 #[derive(Clone, PartialEq, ::prost::Message)]

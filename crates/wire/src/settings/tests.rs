@@ -111,7 +111,7 @@ fn settings_of_a_stream_survive_the_round_trip() {
 fn a_choice_that_is_not_known_is_refused_in_a_request_and_absent_in_a_report() {
     let wire = v1::GroupSettings { strategy: 9, buffer: Some(3), ..Default::default() };
     let refused = requested::<GroupPatch>(&wire).expect_err("there is no such strategy");
-    assert_eq!(refused.to_string(), "strategy must be a number from 1 to 4. value=`9`");
+    assert_eq!(refused.to_string(), "strategy must be a number from 1 to 5. value=`9`");
     assert_eq!(reported::<GroupPatch>(&wire), GroupPatch::new().buffer(3));
     let limits = Some(v1::StreamLimits { on_full: -1, ..Default::default() });
     let wire = v1::StreamSettings { limits, ..Default::default() };

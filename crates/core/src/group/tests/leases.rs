@@ -439,3 +439,22 @@ fn a_message_that_no_consumer_has_seen_is_new_although_it_was_on_its_way_elsewhe
         "#]],
     );
 }
+
+#[test]
+fn a_connected_consumer_may_have_leases_of_its_own_length() {
+    check(
+        "set backoff 0s 0s / A joins 1 with lease 5s / B joins 1 / publish 2 / wait 6s / A lost / wait 25s / figures",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    deliver 2#1 to B
+            0s    append handed 1-2
+            5s    deliver 1#2 to A
+            5s    append failed 1 until 5s
+            5s    append handed 1
+            30s   deliver 1#3 to B
+            30s   append failed 2 until 30s
+            30s   append handed 1
+            31s   floor 0, lag 2, in flight 1, ready 1, waiting 0, parked 0
+        "#]],
+    );
+}
