@@ -179,7 +179,7 @@ async fn work(client: &Client, messages: u64, concurrency: usize) -> Result<(), 
 async fn consume(client: &Client, messages: u64) -> Result<(), Box<dyn Error>> {
     let (requests, sent) = mpsc::unbounded_channel();
     let (stream, group) = (STREAM.to_owned(), STREAM.to_owned());
-    let open = v1::Open { stream, group, consumer: "bare".to_owned(), credit: CREDIT };
+    let open = v1::Open { stream, group, consumer: "bare".to_owned(), credit: CREDIT, ..Default::default() };
     requests.send(v1::ConsumeRequest { open: Some(open), ..Default::default() })?;
     let mut replies = bare(client).await?.consume(UnboundedReceiverStream::new(sent)).await?.into_inner();
     let mut acked = 0;

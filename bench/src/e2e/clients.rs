@@ -118,7 +118,7 @@ pub(crate) async fn open(
 ) -> Result<(Requests, Streaming<v1::ConsumeReply>), Box<dyn Error>> {
     let (requests, sent) = mpsc::unbounded_channel();
     let (stream, group) = ("bench".to_owned(), "bench".to_owned());
-    let open = v1::Open { stream, group, consumer: "bench".to_owned(), credit };
+    let open = v1::Open { stream, group, consumer: "bench".to_owned(), credit, ..Default::default() };
     requests.send(v1::ConsumeRequest { open: Some(open), ..Default::default() })?;
     let replies = client.consume(UnboundedReceiverStream::new(sent)).await?.into_inner();
     Ok((requests, replies))

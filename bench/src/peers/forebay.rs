@@ -154,6 +154,7 @@ impl Running for Up {
                 group: group_name(group),
                 consumer: "bench".to_owned(),
                 credit: prefetch as u32,
+                ..Default::default()
             };
             requests.send(v1::ConsumeRequest { open: Some(open), ..Default::default() })?;
             let mut client = self.connect().await?;

@@ -42,15 +42,15 @@ pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;
 pub use forebay_core::entry::{Cause, Failure, JobFailure, Work};
 pub use forebay_core::group::{
-    Bound, Counters, GroupFigures, JobRefusal, JobState, Lease, LeaseRun, Life, LifeState, NotYours, Outcome,
-    OutcomeRun, Parked, REST_MAX, Settlement, Status, Verb, each_outcome,
+    Bound, ConsumerTerms, Counters, GroupFigures, JobRefusal, JobState, Lease, LeaseRun, Life, LifeState,
+    NotYours, Outcome, OutcomeRun, Parked, REST_MAX, Settlement, Status, Verb, each_outcome,
 };
 pub use forebay_core::notes::{Expected, NOTE_VALUE_BYTES_MAX, NoteRefusal};
 pub use forebay_core::pace::Rate;
 pub use forebay_core::producers::{ProducerRefusal, ProducerStamp};
 pub use forebay_core::settings::{
-    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey,
-    Retention, Retries, SettingsError, Source, Strategy, StreamLimits, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, MoveTerms, OnEnd, OnExhausted, OnFull,
+    OnParkedKey, Retention, Retries, SettingsError, Source, Strategy, StreamLimits, StreamSettings,
 };
 pub use forebay_core::shard::{
     ChangeRefusal, CreateRefusal, DeleteIf, MemberRefusal, PublishOptions, PublishRefusal, Purge, ResetTo,

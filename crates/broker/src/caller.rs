@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use forebay_core::group::{Settlement, Verb};
-use forebay_core::settings::{OnExhausted, Source};
+use forebay_core::settings::{GroupSettings, Source};
 use forebay_core::types::{GroupName, StreamName};
 
 use crate::access::{Denied, Principal, Resource, Right, authorize, sees};
@@ -141,18 +141,18 @@ impl Caller {
     }
 }
 
-/// Settings that send messages to another stream need the right to publish there.
+/// Settings that send messages to another stream need the right to publish there. A destination that the group had
+/// before is not asked about.
 pub(crate) fn may_move(
     who: &Principal,
-    before: Option<&OnExhausted>,
-    after: &OnExhausted,
+    before: Option<&GroupSettings>,
+    after: &GroupSettings,
 ) -> Result<(), Denied> {
-    match after {
-        OnExhausted::Move(to) if before != Some(after) => {
-            authorize(who, Right::Publish, Resource::Stream(to))
-        }
-        _ => Ok(()),
-    }
+    let is_new = |setting: &(&str, &StreamName)| {
+        before.is_none_or(|before| before.destinations().all(|other| other != *setting))
+    };
+    let mut added = after.destinations().filter(is_new);
+    added.try_for_each(|(_, to)| authorize(who, Right::Publish, Resource::Stream(to)))
 }
 
 /// Settings that copy messages of other streams need the right to read all streams that these may be.

@@ -31,7 +31,9 @@ use std::collections::VecDeque;
 use forebay_core::Admission;
 use forebay_core::entry::{MessageMeta, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
-use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb};
+use forebay_core::group::{
+    Bound, ConsumerTerms, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb,
+};
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
     ConsumerId, GroupId, KeyHash, Ordinal, Position, SeqRange, ShardId, StreamId, Timestamp,
@@ -283,7 +285,20 @@ impl Driver {
         name: &str,
         bound: Bound,
     ) -> Result<(), MemberRefusal> {
-        self.shard.join(now, group, consumer, name, bound)
+        self.join_on(now, group, consumer, name, bound, ConsumerTerms::default())
+    }
+
+    /// Joins on terms of its own.
+    pub fn join_on(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        consumer: ConsumerId,
+        name: &str,
+        bound: Bound,
+        terms: ConsumerTerms,
+    ) -> Result<(), MemberRefusal> {
+        self.shard.join_on(now, group, consumer, name, bound, terms)
     }
 
     pub fn credit(
@@ -455,10 +470,11 @@ impl Driver {
                 self.frames.publish(stream, (range, ordinal), &found.content, keys);
                 let first = Place { seq, ordinal };
                 self.payloads.window.insert(stream, first, now, [meta].into_iter(), found.content);
-                // Consumers of the group may wait for the end of the move.
+                // Consumers of the group may wait for the end of the move, unless its message was not for them any
+                // more.
                 self.frames.want();
                 let leaves = (self.frames.number(), moved.group);
-                if self.moved.back() != Some(&leaves) {
+                if !has_ended(&meta) && self.moved.back() != Some(&leaves) {
                     self.moved.push_back(leaves);
                 }
             }
@@ -651,6 +667,12 @@ fn around<'a>(
 ) -> payloads::Context<'a> {
     let durable = frames.durable_number();
     payloads::Context { index, read_bytes_max: config.read_bytes_max, durable, outbox }
+}
+
+/// Whether a message was moved because it had expired or was dropped.
+fn has_ended(moved: &MessageMeta) -> bool {
+    let trail = moved.origin.and_then(|origin| origin.trail);
+    trail.is_some_and(|trail| trail.why.is_end())
 }
 
 #[cfg(test)]

@@ -402,6 +402,7 @@ fn reach(entry: &Entry) -> Option<(GroupId, Seq)> {
         | Entry::Extended { group, ranges, .. }
         | Entry::JobPassed { group, ranges, .. }
         | Entry::Stayed { group, ranges }
+        | Entry::Sent { group, ranges, .. }
         | Entry::Moving { group, seqs: ranges, .. } => (*group, last(ranges)),
         Entry::Leased { group, runs, .. } => (*group, runs.iter().map(|run| run.range.last).max()),
         Entry::Failed { group, messages, .. } => (*group, messages.iter().map(|message| message.seq).max()),

@@ -59,6 +59,7 @@ impl Client {
             group: group.into(),
             consumer: "forebay-client".to_owned(),
             credit: CREDIT,
+            ..Default::default()
         };
         ConsumerBuilder { client: self.clone(), open, credit_bytes: Some(CREDIT_BYTES) }
     }
@@ -90,6 +91,19 @@ impl ConsumerBuilder {
     /// however large it is. The default is 16 MiB.
     pub fn credit_bytes(mut self, bytes: impl Into<Option<u64>>) -> ConsumerBuilder {
         self.credit_bytes = bytes.into();
+        self
+    }
+
+    /// Sets how long the leases of this consumer last. The default is the group's `message_timeout`.
+    pub fn lease(mut self, lease: std::time::Duration) -> ConsumerBuilder {
+        self.open.lease_ms = Some(crate::message::millis(lease));
+        self
+    }
+
+    /// Sets the rank of the consumer. Consumers of a higher rank are served first while they have credit; the others
+    /// get the rest. Groups with the strategy `pinned` ignore it. The default is 0.
+    pub fn rank(mut self, rank: i32) -> ConsumerBuilder {
+        self.open.rank = rank;
         self
     }
 

@@ -35,7 +35,7 @@ pub use copied::{COPIED_MAX, CopiedMessage, copied_runs, put_copied};
 pub use decode::{each_encoded, entries};
 pub(crate) use encode::put_published;
 pub use encode::{note_bytes_max, published_bytes_max};
-pub use messages::{MessageMeta, Messages, MoveTrail, Origin};
+pub use messages::{MessageMeta, Messages, MoveReason, MoveTrail, Origin};
 pub use route::Route;
 
 /// One durable fact. Rare parts that are large are boxed, since every message makes entries.
@@ -148,6 +148,13 @@ pub enum Entry {
         group: GroupId,
         route: Route,
         seqs: Vec<SeqRange>,
+    },
+    /// Done with by the group, and still to be brought to another stream: the messages have expired, or the stream was
+    /// full.
+    Sent {
+        group: GroupId,
+        route: Route,
+        ranges: Vec<SeqRange>,
     },
     /// From parked to ready.
     Replayed {
@@ -405,6 +412,7 @@ impl Entry {
             | Entry::Copied { .. }
             | Entry::Skipped { .. }
             | Entry::Moving { .. }
+            | Entry::Sent { .. }
             | Entry::Replayed { .. }
             | Entry::Discarded { .. }
             | Entry::JobPassed { .. }
@@ -433,6 +441,7 @@ impl Entry {
             | Entry::KeysFound { group, .. }
             | Entry::Skipped { group, .. }
             | Entry::Moving { group, .. }
+            | Entry::Sent { group, .. }
             | Entry::Replayed { group, .. }
             | Entry::Discarded { group, .. }
             | Entry::JobStarted { group, .. }
@@ -499,6 +508,7 @@ mod kind {
     pub(super) const REDELAYED: u8 = 33;
     pub(super) const JOB_PASSED: u8 = 34;
     pub(super) const STAYED: u8 = 35;
+    pub(super) const SENT: u8 = 36;
     /// Kinds with this bit may be skipped by a release that does not know them.
     pub(super) const OPTIONAL: u8 = 0x80;
 }
@@ -522,7 +532,8 @@ mod flag {
     pub(super) const ORIGIN: u8 = 32;
     /// Only with an origin.
     pub(super) const TRAIL: u8 = 64;
-    pub(super) const ALL: u8 = 127;
+    /// The trail says why. Only with one.
+    pub(super) const WHY: u8 = 128;
 }
 
 /// The optional parts of a purge, beside ready, delayed and leased messages.

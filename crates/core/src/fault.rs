@@ -18,6 +18,8 @@ pub enum Fault {
     FloorPastUnsettled,
     /// Recovery takes a message that was handed out for one that never was.
     AttemptsForgotten,
+    /// A message that was handed out before is delivered as a new one.
+    RedeliveryUnmarked,
     /// An image leaves out messages that are settled above the floor.
     SettledForgotten,
     /// The log is trimmed to the newer image instead of the older.
@@ -34,6 +36,14 @@ pub enum Fault {
     ReplayLoses,
     /// A move settles the message without publishing it.
     MoveLoses,
+    /// A message that expires or is dropped vanishes, although its group sends it to another stream.
+    EndsVanish,
+    /// The log is trimmed past a message that still has to be brought to another stream.
+    SentForgotten,
+    /// A group with the strategy `sole` serves other consumers too.
+    SoleShares,
+    /// A consumer is served although one of a higher rank has room.
+    RankIgnored,
     /// A delayed message is handed out before its time.
     DeliveredEarly,
     /// The pace of a group is not kept.
@@ -101,13 +111,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 40] = [
+    pub const ALL: [Fault; 45] = [
         Fault::NoSync,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
         Fault::GrantReused,
         Fault::FloorPastUnsettled,
         Fault::AttemptsForgotten,
+        Fault::RedeliveryUnmarked,
         Fault::SettledForgotten,
         Fault::TrimPastOlderImage,
         Fault::KeyOrderBroken,
@@ -116,6 +127,10 @@ impl Fault {
         Fault::IdsForgottenEarly,
         Fault::ReplayLoses,
         Fault::MoveLoses,
+        Fault::EndsVanish,
+        Fault::SentForgotten,
+        Fault::SoleShares,
+        Fault::RankIgnored,
         Fault::DeliveredEarly,
         Fault::PaceExceeded,
         Fault::PriorityStarves,

@@ -17,7 +17,7 @@
 //! | `check` | what must agree whenever a turn is over |
 //! | `expiry` | what time does: leases that lapse, retries that are due, consumers that leave |
 //! | `jobs`, `triage` | parked messages: listing, replaying, discarding |
-//! | `moves` | jobs that move waiting messages to another stream |
+//! | `moves` | messages on their way to another stream, and jobs that move waiting messages |
 //! | `checkpoint` | progress as users see it, and acks that are written only with it |
 //! | `change` | settings, pause, reset, purge |
 //! | `stats` | what a group reports about itself |
@@ -71,7 +71,7 @@ use timers::Timers;
 
 pub use jobs::{Job, JobState};
 pub use life::{Life, LifeState};
-pub use members::{Credit, POLLER_IDLE_MAX};
+pub use members::{ConsumerTerms, Credit, POLLER_IDLE_MAX};
 pub use parked::Parked;
 pub use settle::{
     LeaseRun, NotYours, Outcome, OutcomeRun, REST_MAX, Settlement, Verb, each_outcome, with_outcomes,
@@ -109,6 +109,8 @@ pub struct Deliver {
     /// Of the first; the others follow.
     pub grant: Grant,
     pub attempt: Attempt,
+    /// These were handed out before, also if that does not count as an attempt.
+    pub redelivered: bool,
     /// When these were first handed out in this group, to any consumer. Deliveries that were given back untouched
     /// do not count.
     pub first_received: Timestamp,
@@ -239,6 +241,8 @@ pub(crate) struct Group {
     recheck: Option<Seq>,
     paces: Paces,
     moves: Moves,
+    /// The same for messages that the group is done with.
+    sends: Moves,
     checkpoint: Checkpoint,
     pub(crate) counters: Counters,
     unwritten: Unwritten,
@@ -290,6 +294,7 @@ impl Group {
             recheck: None,
             paces: Paces::default(),
             moves: Moves::default(),
+            sends: Moves::default(),
             checkpoint: Checkpoint::at(floor),
             counters: Counters::default(),
             unwritten: Unwritten::default(),
@@ -326,9 +331,16 @@ impl Group {
         self.begin_anew(stream);
     }
 
-    pub(crate) fn join(&mut self, now: Timestamp, consumer: ConsumerId, name: &str, bound: Bound) {
+    pub(crate) fn join(
+        &mut self,
+        now: Timestamp,
+        consumer: ConsumerId,
+        name: &str,
+        bound: Bound,
+        terms: ConsumerTerms,
+    ) {
         let name = self.texts.intern(name);
-        self.members.join(now, consumer, name, bound);
+        self.members.join(now, consumer, name, bound, terms);
         self.candidates.joined(consumer);
     }
 
@@ -376,7 +388,7 @@ impl Group {
             self.run_jobs(turn.now, turn.stream, turn.budget);
             self.park_unreadable(&mut turn);
             self.dispatch(&mut turn);
-            self.ask_for_moves(turn.now, turn.effects);
+            self.ask_for_moves(turn.now, turn.stream.durable, turn.effects);
             self.read_on(&mut turn);
         }
         self.check_point(turn.now, turn.effects);
@@ -391,7 +403,7 @@ impl Group {
         }
         let own = [self.timers.next_at(), self.parked_age_at(), self.checkpoint.at_next()];
         let others = [self.members.idle_at(), self.jobs_at(now), self.moves.again_at()];
-        let paces = [self.pace_at(now), self.rests_until(now)];
+        let paces = [self.pace_at(now), self.rests_until(now), self.sends.again_at()];
         own.into_iter().chain(others).chain(paces).flatten().min()
     }
 

@@ -1,8 +1,8 @@
 //! Which messages are still wanted by a group or a reader, and which the stream still promises.
 //!
-//! A message is wanted while some group has not settled it, or keeps it parked; a stream that has no group
-//! keeps everything from its first message on. From that follows what reclaim has to copy, and how far the
-//! log may be trimmed.
+//! A message is wanted while some group has not settled it, keeps it parked or has to bring it to another stream; a
+//! stream that has no group keeps everything from its first message on. From that follows what reclaim has to copy,
+//! and how far the log may be trimmed.
 //!
 //! What a stream keeps from `first` on, it keeps without a gap, because a group that is created later may
 //! begin there. What lies before `first` is kept only for the groups that want it. So before a gap may
@@ -14,7 +14,7 @@ use crate::fault::{Fault, planted};
 use crate::group::ledger::Ledger;
 use crate::settings::Retention;
 use crate::shard::Shard;
-use crate::shard::publish::held_by;
+use crate::shard::publish::held_with;
 use crate::stream::Stream;
 use crate::types::{Seq, SeqRange, StreamId};
 
@@ -72,7 +72,10 @@ impl Shard {
     /// How many bytes those messages have, by a rough count too.
     pub fn wanted_bytes(&self, stream: StreamId) -> u64 {
         let Some(of) = self.streams.get(&stream) else { return 0 };
-        let groups = of.groups.iter().map(|(_, group)| held_by(of, &self.groups[group]).1);
+        let groups = of.groups.iter().map(|(_, group)| {
+            let group = &self.groups[group];
+            held_with(of, group, group.ledger.outgoing().count()).1
+        });
         let kept = self.kept_from(of).filter(|first| *first <= of.last);
         let kept = kept.map(|first| of.timeline.bytes(SeqRange::new(first, of.last)));
         groups.chain(kept).sum()
@@ -116,7 +119,8 @@ fn whole(first: Seq, last: Seq) -> Option<SeqRange> {
 }
 
 impl Ledger {
-    /// Adds the messages of the range that the group wants: first the unsettled ones, then the parked ones.
+    /// Adds the messages of the range that the group wants: first the unsettled ones, then the parked ones,
+    /// then those that still have to be brought to another stream.
     fn wanted(&self, range: SeqRange, out: &mut Vec<SeqRange>) {
         let mut next = self.progress().unsettled_from(range.first);
         while next <= range.last {
@@ -131,6 +135,10 @@ impl Ledger {
             next = run.last.next();
         }
         out.extend(self.replayed().range(range.first..=range.last).map(|(&seq, _)| SeqRange::one(seq)));
+        if !planted(Fault::SentForgotten) {
+            let outgoing = self.outgoing().runs_from(range.first);
+            out.extend(outgoing.filter_map(|run| run.overlap(range)));
+        }
     }
 
     /// The first message at `from` or after it that the group wants, whether it has been published or not.
@@ -141,7 +149,9 @@ impl Ledger {
         }
         let parked = self.parked().positions().first_from(from);
         let replayed = self.replayed().range(from..).next().map(|(&seq, _)| seq);
-        [parked, replayed].into_iter().flatten().fold(unsettled, Seq::min)
+        let outgoing = self.outgoing().first_from(from).map(|(seq, _)| seq);
+        let outgoing = outgoing.filter(|_| !planted(Fault::SentForgotten));
+        [parked, replayed, outgoing].into_iter().flatten().fold(unsettled, Seq::min)
     }
 }
 

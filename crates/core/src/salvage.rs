@@ -110,7 +110,11 @@ impl Shard {
             let sets = [ledger.progress().above(), ledger.parked().positions()];
             let settled = sets.into_iter().filter_map(|set| set.runs().last()).map(|run| run.last);
             let standing = ledger.standing().runs().last().map(|(run, _)| run.last);
-            highest = settled.chain(standing).fold(highest.max(ledger.progress().floor()), Seq::max);
+            let outgoing = ledger.outgoing().last();
+            highest = settled
+                .chain(standing)
+                .chain(outgoing)
+                .fold(highest.max(ledger.progress().floor()), Seq::max);
         }
         highest
     }
@@ -138,9 +142,11 @@ impl Shard {
     }
 }
 
-/// How many messages of the range a group is not done with.
+/// How many messages of the range a group is not done with, or has still to bring to another stream.
 fn open_in(ledger: &crate::group::ledger::Ledger, range: SeqRange) -> u64 {
     let mut open = ledger.replayed().range(range.first..=range.last).count() as u64;
+    let outgoing = ledger.outgoing().runs_from(range.first).filter_map(|run| run.overlap(range));
+    open += outgoing.map(|run| run.count()).sum::<u64>();
     let mut next = ledger.progress().unsettled_from(range.first);
     while next <= range.last {
         let settled = ledger.progress().above().first_from(next).map_or(range.last.next(), |seq| seq);

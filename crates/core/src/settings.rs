@@ -10,8 +10,9 @@ pub(crate) use forebay_model::limits::YEAR;
 pub use forebay_model::settings::UNASKED_BYTES_MAX;
 use forebay_model::value::{Raw, Setting, Stored};
 pub use forebay_model::{
-    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey,
-    Rate, Retention, Retries, SettingsError, Source, Start, Strategy, StreamLimits, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, MoveTerms, OnEnd, OnExhausted, OnFull,
+    OnParkedKey, Rate, Retention, Retries, SettingsError, Source, Start, Strategy, StreamLimits,
+    StreamSettings,
 };
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};

@@ -72,6 +72,8 @@ choice! {
         Pinned = "pinned",
         /// One message of a key at a time, in order, with any number of consumers.
         Ordered = "ordered",
+        /// The first consumer gets everything until it leaves; then the oldest one of the highest rank does.
+        Sole = "sole",
     }
 }
 
@@ -181,15 +183,11 @@ pub enum OnExhausted {
 }
 
 impl OnExhausted {
-    /// A message cannot be moved to the stream that it is in.
-    pub fn check_source(&self, source: &StreamName) -> Result<(), SettingsError> {
+    /// The stream that the message is published to.
+    pub fn destination(&self) -> Option<&StreamName> {
         match self {
-            OnExhausted::Move(to) if to == source => Err(SettingsError::new(
-                "on_exhausted.move",
-                "another stream than the group's own",
-                to.as_str(),
-            )),
-            _ => Ok(()),
+            OnExhausted::Park | OnExhausted::Skip => None,
+            OnExhausted::Move(to) => Some(to),
         }
     }
 }
@@ -222,6 +220,55 @@ impl Setting for OnExhausted {
             "" => OnExhausted::Skip,
             to => OnExhausted::Move(StreamName::stored(to)),
         };
+        Ok(true)
+    }
+}
+
+/// What happens to a message that ends without a consumer: it has expired, or a full stream has dropped it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum OnEnd {
+    #[default]
+    Discard,
+    /// It is settled here and published to this stream.
+    Move(StreamName),
+}
+
+impl OnEnd {
+    /// The stream that the message is published to.
+    pub fn destination(&self) -> Option<&StreamName> {
+        match self {
+            OnEnd::Discard => None,
+            OnEnd::Move(to) => Some(to),
+        }
+    }
+}
+
+/// The log has nothing for `Discard`, and the name for `Move`.
+impl Setting for OnEnd {
+    const KIND: Kind = Kind::Either(&[
+        Kind::Words(&["discard"]),
+        Kind::Object(&[Field::part("move", Kind::Text, Limit::None, "The stream that it is published to.")]),
+    ]);
+
+    fn text(&self) -> Option<String> {
+        Some(match self {
+            OnEnd::Discard => "discard".to_owned(),
+            OnEnd::Move(to) => format!("move to {to}"),
+        })
+    }
+
+    fn store(&self, tag: u64, out: &mut Store<'_>) {
+        if let OnEnd::Move(to) = self {
+            out(tag, Stored::Bytes(to.as_str().as_bytes()));
+        }
+    }
+
+    fn load(&mut self, _: u64, raw: Raw<'_>) -> Result<bool, BadRaw> {
+        let to = std::str::from_utf8(raw.bytes).map_err(|_| BadRaw)?;
+        if to.is_empty() {
+            return Err(BadRaw);
+        }
+        *self = OnEnd::Move(StreamName::stored(to));
         Ok(true)
     }
 }

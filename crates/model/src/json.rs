@@ -12,7 +12,7 @@ use serde::de::{self, MapAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::choices::{Choice, OnExhausted, Rate, Retention, Retries, Source, Start};
+use crate::choices::{Choice, OnEnd, OnExhausted, Rate, Retention, Retries, Source, Start};
 use crate::text::{Span, Time};
 use crate::types::{Seq, StreamName, Timestamp};
 
@@ -53,7 +53,7 @@ macro_rules! as_serde {
 }
 pub(crate) use as_serde;
 
-as_serde!(bool, u32, u64, f64, Rate, Retries, Retention, Source, Start, OnExhausted);
+as_serde!(bool, u32, u64, f64, Rate, Retries, Retention, Source, Start, OnExhausted, OnEnd);
 
 impl Json for Duration {
     fn write<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -285,6 +285,41 @@ impl<'de> Deserialize<'de> for OnExhausted {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OnExhausted, A::Error> {
                 let MoveTo::Move(stream) = MoveTo::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(OnExhausted::Move(stream.0))
+            }
+        }
+        from.deserialize_any(WordOrMove)
+    }
+}
+
+impl Serialize for OnEnd {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            OnEnd::Discard => to.serialize_str("discard"),
+            OnEnd::Move(stream) => one_entry(to, "move", stream.as_str()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OnEnd {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OnEnd, D::Error> {
+        struct WordOrMove;
+        impl<'de> Visitor<'de> for WordOrMove {
+            type Value = OnEnd;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"discard\" or { \"move\": \"other-stream\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<OnEnd, E> {
+                match word {
+                    "discard" => Ok(OnEnd::Discard),
+                    _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OnEnd, A::Error> {
+                let MoveTo::Move(stream) = MoveTo::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(OnEnd::Move(stream.0))
             }
         }
         from.deserialize_any(WordOrMove)

@@ -26,8 +26,8 @@ pub mod types;
 pub mod value;
 
 pub use choices::{
-    Acks, Choice, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries,
-    Source, Start, Strategy,
+    Acks, Choice, Fairness, KeyLock, MoveTerms, OnEnd, OnExhausted, OnFull, OnParkedKey, Rate, Retention,
+    Retries, Source, Start, Strategy,
 };
 pub use describe::{Field, Kind};
 pub use settings::{

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::choices::{
-    Acks, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries, Source,
-    Start, Strategy,
+    Acks, Fairness, KeyLock, MoveTerms, OnEnd, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries,
+    Source, Start, Strategy,
 };
 use crate::describe::{Field, Kind};
 use crate::limits::{AGE_MAX, INSTANT, YEAR};
 use crate::table::{limit, max, overlap, part, setter, settings};
+use crate::types::StreamName;
 use crate::value::{
     BadRaw, Change, Limit, Raw, Setting, SettingsError, Store, at_least, between, join, lasting,
 };
@@ -26,6 +27,12 @@ settings! {
         [2] max_retries: Retries = Retries::AtMost(10);
         /// What happens to a message whose retries are used up.
         [10] on_exhausted: OnExhausted = OnExhausted::Park;
+        /// What happens to a message that expires before the group is done with it: by its own time to live, by the
+        /// stream's `max_age`, or because the stream keeps no more.
+        [31] on_expired: OnEnd = OnEnd::Discard;
+        /// What happens to a message that a full stream drops (`on_full`: `drop_oldest`) before the group is done with
+        /// it.
+        [32] on_dropped: OnEnd = OnEnd::Discard;
         /// The wait before a retry, after a nack or a timeout.
         [3] backoff: Backoff by BackoffPatch = Backoff::default();
         /// Strategy `ordered`: how many messages of one key may go out together, to one consumer.
@@ -71,6 +78,27 @@ impl GroupSettings {
             return Err(SettingsError::new("fairness", "`none` with the strategy `pinned`", "key"));
         }
         Ok(())
+    }
+
+    /// The streams that the group moves messages to, each with the name of its setting.
+    pub fn destinations(&self) -> impl Iterator<Item = (&'static str, &StreamName)> {
+        let all = [
+            ("on_exhausted", self.on_exhausted.destination()),
+            ("on_expired", self.on_expired.destination()),
+            ("on_dropped", self.on_dropped.destination()),
+        ];
+        all.into_iter().filter_map(|(name, to)| to.map(|to| (name, to)))
+    }
+
+    /// A message cannot be moved to the stream that it is in.
+    pub fn check_source(&self, source: &StreamName) -> Result<(), SettingsError> {
+        match self.destinations().find(|(_, to)| *to == source) {
+            Some((name, to)) => {
+                let rule = "another stream than the group's own";
+                Err(SettingsError::new(&format!("{name}.move"), rule, to.as_str()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether the group looks at the keys of messages.

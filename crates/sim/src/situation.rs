@@ -49,6 +49,10 @@ pub enum Situation {
     ReplayedAndSettled,
     MovedElsewhere,
     WaitingMoved,
+    EndedElsewhere,
+    RedeliveredUncounted,
+    SoleSucceeded,
+    LowerRankServed,
     CameToRest,
     StreamFull,
     LogFull,
@@ -73,7 +77,7 @@ pub enum Situation {
 }
 
 impl Situation {
-    pub const ALL: [Situation; 62] = [
+    pub const ALL: [Situation; 66] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -115,6 +119,10 @@ impl Situation {
         Situation::ReplayedAndSettled,
         Situation::MovedElsewhere,
         Situation::WaitingMoved,
+        Situation::EndedElsewhere,
+        Situation::RedeliveredUncounted,
+        Situation::SoleSucceeded,
+        Situation::LowerRankServed,
         Situation::CameToRest,
         Situation::StreamFull,
         Situation::LogFull,
@@ -194,6 +202,10 @@ impl Situation {
             Situation::GoodbyeAgainstTimeout => "a goodbye came together with the timeout",
             Situation::ReplayedAndSettled => "a replayed message was settled",
             Situation::MovedElsewhere => "a message was moved",
+            Situation::SoleSucceeded => "the only consumer that was served left, and another took its place",
+            Situation::LowerRankServed => "a consumer was served beside one of a higher rank without room",
+            Situation::RedeliveredUncounted => "a message that was given back untouched was delivered again",
+            Situation::EndedElsewhere => "an expired or dropped message went to another stream",
             Situation::WaitingMoved => "what waits in a group is moved by a job",
             Situation::CameToRest => "the server came to rest",
             Situation::StreamFull => "a publish was refused because the stream is full",

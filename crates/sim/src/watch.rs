@@ -52,6 +52,8 @@ pub(crate) struct Watch {
     pub(crate) discarded: BTreeSet<Seq>,
     /// Messages that are or were on their way to another stream.
     pub(crate) moved: BTreeSet<Seq>,
+    /// Messages among them that expired or were dropped, and go there for that.
+    pub(crate) ended: BTreeSet<Seq>,
     /// Those that are settled, and only a move can have done it.
     went: BTreeSet<Seq>,
     /// The newest frame that a reset or a purge is in, and the present frame for one that is not in a frame
@@ -81,11 +83,15 @@ impl Watch {
     /// Looks where a message is now. `may_settle` and `may_park`: time or used-up retries may have done it.
     pub(crate) fn look(&mut self, seq: Seq, now: Class, may_settle: bool, may_park: bool) -> Option<Class> {
         let before = self.class(seq);
-        if before == now {
-            return None;
-        }
         let reasons = &self.reasons;
         let purged = reasons.purged.is_some_and(|through| seq <= through);
+        if before == now {
+            // It may have been on its way, although the group was done with it.
+            if purged {
+                self.went.remove(&seq);
+            }
+            return None;
+        }
         let upset = reasons.reset || purged;
         let allowed = match (before, now) {
             (Class::Open, Class::Settled) => {
@@ -98,7 +104,8 @@ impl Watch {
                 gone || self.discarded.contains(&seq) || (self.replayed.contains(&seq) && upset)
             }
             (Class::Settled, Class::Open) => reasons.reset,
-            (Class::Settled, Class::Parked) => false,
+            // It expired or was dropped, and could not be brought where it should go.
+            (Class::Settled, Class::Parked) => may_park && self.ended.contains(&seq),
             _ => true,
         };
         let said = upset || may_settle || reasons.settled.contains(&seq);

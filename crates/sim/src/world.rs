@@ -20,7 +20,7 @@ use std::time::Duration;
 use forebay_broker::driver::{Delivery, Driver, Published, Ticket};
 use forebay_core::entry::MessageMeta;
 use forebay_core::group::{Bound, Lease};
-use forebay_core::settings::{Acks, Backoff, GroupSettings, OnExhausted, Retries};
+use forebay_core::settings::{Acks, Backoff, GroupSettings, OnEnd, OnExhausted, Retries};
 use forebay_core::shard::{Shard, Start};
 use forebay_core::types::{
     ConsumerId, Epoch, Grant, GroupId, GroupName, Seq, StreamId, StreamName, Timestamp,
@@ -114,6 +114,9 @@ struct Following {
     settings: GroupSettings,
     /// All values that the setting for exhausted retries ever had.
     on_exhausted: Vec<OnExhausted>,
+    /// Messages that expire always went to another stream, and so did those that are dropped.
+    sends_expired: bool,
+    sends_dropped: bool,
     paused: bool,
     /// Acks may have been kept back at some time.
     lenient: bool,
@@ -121,6 +124,10 @@ struct Following {
     seen: Seq,
     watch: Watch,
     pace: PaceWatch,
+    /// The consumer that was served last, since the settings changed.
+    served: Option<ConsumerId>,
+    /// Messages that were delivered since the server started, or the group was reset.
+    delivered: BTreeSet<Seq>,
     /// Which message is at a position, for those that were delivered.
     uids: BTreeMap<Seq, Uid>,
     /// Messages in the hands of consumers that were passed over by later ones of their keys, since their keys could
@@ -135,9 +142,12 @@ impl Following {
         if !self.on_exhausted.contains(&settings.on_exhausted) {
             self.on_exhausted.push(settings.on_exhausted.clone());
         }
+        self.sends_expired &= settings.on_expired != OnEnd::Discard;
+        self.sends_dropped &= settings.on_dropped != OnEnd::Discard;
         self.pace.change(settings.rate);
         // It may have begun to look anew.
         self.seen = Seq::START;
+        self.served = None;
         self.lenient |= settings.acks == Acks::Checkpoint;
         self.settings = settings;
     }
@@ -154,6 +164,7 @@ struct Consumer {
     asked: Option<(u32, Option<Duration>)>,
     /// How long it wanted its last leases to be.
     lease_for: Option<Duration>,
+    rank: i32,
 }
 
 /// What happened, reduced to a number: the same seed must give the same one.
@@ -332,12 +343,16 @@ impl World {
             start,
             answered: false,
             on_exhausted,
+            sends_expired: settings.on_expired != OnEnd::Discard,
+            sends_dropped: settings.on_dropped != OnEnd::Discard,
             paused: false,
             lenient: settings.acks == Acks::Checkpoint,
             settings,
             seen: Seq::START,
             watch: Watch::default(),
             pace,
+            served: None,
+            delivered: BTreeSet::new(),
             uids: BTreeMap::new(),
             passed_over: BTreeSet::new(),
         };
@@ -631,6 +646,16 @@ impl World {
                 assert!(deadline <= self.now + asked, "a lease for {asked:?} lasts until {deadline:?}");
             }
             let seq = message.lease.seq;
+            let is_fleeting = consumer.lease_for.is_some_and(|lease_for| lease_for.is_zero());
+            // A lease for no time may leave after the next one of its message. A message whose content cannot be read
+            // is parked, and forgets its deliveries.
+            if !is_fleeting && !self.spoiled {
+                let is_new = following.delivered.insert(seq);
+                assert!(is_new || message.redelivered, "I8: {seq} was handed out before and does not say so");
+                if message.redelivered && message.attempt.0 == 1 {
+                    self.situations.reached(Situation::RedeliveredUncounted);
+                }
+            }
             let is_late = following.passed_over.contains(&seq);
             assert!(!is_late, "I6: {seq} was passed over by a later message of its key, and is delivered");
             let stream = self.streams.get_mut(&following.stream).expect("the stream exists");
@@ -721,7 +746,7 @@ impl World {
             let idle = self.groups.keys().copied().collect::<Vec<_>>().into_iter().all(|id| {
                 let now = self.now;
                 let figures = self.server().driver.shard().figures(now, id).expect("the group exists");
-                figures.lag == 0
+                figures.lag == 0 && figures.moving == 0
             });
             if idle && self.server().driver.is_settled() && self.publishes.is_empty() {
                 break;
@@ -832,8 +857,15 @@ impl World {
         }
         for (&id, following) in &self.groups {
             let stream = following.stream;
-            for seq in following.watch.gone_elsewhere().filter(|_| all_durable) {
+            let is_moving = |seq: Seq| {
+                shard.life(id, seq).is_some_and(|life| life.state == forebay_core::group::LifeState::Moving)
+            };
+            let arrived = following.watch.gone_elsewhere().filter(|&seq| !is_moving(seq));
+            for seq in arrived.filter(|_| all_durable) {
                 self.situations.reached(Situation::MovedElsewhere);
+                if following.watch.ended.contains(&seq) {
+                    self.situations.reached(Situation::EndedElsewhere);
+                }
                 let placed = self.streams[&stream].uid_at(seq);
                 let Some(uid) = following.uids.get(&seq).copied().or(placed) else { continue };
                 assert!(moved.contains(&uid), "a moved message is lost: {seq} of {id:?}, {uid:?}");
@@ -843,7 +875,8 @@ impl World {
             let unsettled = (1..=last.0).map(Seq).filter(|&seq| !shard.is_settled(id, seq));
             let model = &self.streams[&stream];
             let unsettled = unsettled.filter(|&seq| !model.lets_go(shard, stream, seq));
-            for seq in unsettled.chain(parked.iter().copied()) {
+            let sent = (1..=last.0).map(Seq).filter(|&seq| shard.is_settled(id, seq) && is_moving(seq));
+            for seq in unsettled.chain(sent).chain(parked.iter().copied()) {
                 let places = stored.get(&(stream, seq)).map_or(&[][..], |places| places);
                 let found = match index.moved(stream, seq) {
                     Some((_, at)) => places.iter().any(|place| place.copied && place.position == at),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use forebay_model::types::{Seq, StreamName, Timestamp};
 use forebay_model::value::SettingsError;
 use forebay_model::{
-    BackoffPatch, CheckpointPatch, Choice, GroupPatch, OnExhausted, Rate, Retention, Retries, Source, Start,
-    StreamLimitsPatch, StreamPatch, describe,
+    BackoffPatch, CheckpointPatch, Choice, GroupPatch, OnEnd, OnExhausted, Rate, Retention, Retries, Source,
+    Start, StreamLimitsPatch, StreamPatch, describe,
 };
 
 use crate::v1;
@@ -45,6 +45,8 @@ message! {
         message_timeout = message_timeout_ms,
         max_retries = max_retries,
         on_exhausted = on_exhausted,
+        on_expired = on_expired,
+        on_dropped = on_dropped,
         backoff = backoff,
         key_batch = key_batch,
         on_parked_key = on_parked_key,
@@ -137,7 +139,7 @@ pub fn wire_name(name: &str) -> String {
     let unit = if found.is_some_and(|field| matches!(field.kind, describe::Kind::Span)) { "_ms" } else { "" };
     match name.strip_prefix("retention.") {
         Some(limit) => format!("retention.log.{limit}{unit}"),
-        None if name == "on_exhausted.move" => "on_exhausted.move_to".to_owned(),
+        None if name.starts_with("on_") && name.ends_with(".move") => format!("{name}_to"),
         None => format!("{name}{unit}"),
     }
 }
@@ -306,16 +308,38 @@ impl OnWire<Option<v1::OnExhausted>> for Option<OnExhausted> {
         match wire.as_ref()?.then.as_ref()? {
             Then::Park(_) => Some(OnExhausted::Park),
             Then::Skip(_) => Some(OnExhausted::Skip),
-            Then::MoveTo(stream) => match StreamName::parse(stream) {
-                Ok(to) => Some(OnExhausted::Move(to)),
-                Err(error) => {
-                    let rule = format!("the name of a stream: {error}");
-                    wrong.get_or_insert(SettingsError::new(&format!("{field}.move"), rule, stream));
-                    None
-                }
-            },
+            Then::MoveTo(stream) => destination(stream, field, wrong).map(OnExhausted::Move),
         }
     }
+}
+
+impl OnWire<Option<v1::OnEnd>> for Option<OnEnd> {
+    fn write(&self) -> Option<v1::OnEnd> {
+        use v1::on_end::Then;
+        let then = match self.as_ref()? {
+            OnEnd::Discard => Then::Discard(true),
+            OnEnd::Move(to) => Then::MoveTo(to.to_string()),
+        };
+        Some(v1::OnEnd { then: Some(then) })
+    }
+
+    fn read(wire: &Option<v1::OnEnd>, field: &str, wrong: &mut Wrong) -> Option<OnEnd> {
+        use v1::on_end::Then;
+        match wire.as_ref()?.then.as_ref()? {
+            Then::Discard(_) => Some(OnEnd::Discard),
+            Then::MoveTo(stream) => destination(stream, field, wrong).map(OnEnd::Move),
+        }
+    }
+}
+
+/// The stream that messages are moved to.
+fn destination(stream: &str, field: &str, wrong: &mut Wrong) -> Option<StreamName> {
+    StreamName::parse(stream)
+        .map_err(|error| {
+            let rule = format!("the name of a stream: {error}");
+            wrong.get_or_insert(SettingsError::new(&format!("{field}.move"), rule, stream));
+        })
+        .ok()
 }
 
 impl OnWire<Option<v1::Retention>> for Option<Retention> {

@@ -106,6 +106,7 @@ impl Session {
             group: self.group.group.to_owned(),
             consumer: format!("consumer-{}", self.process),
             credit: self.credit,
+            ..Default::default()
         };
         let first = v1::ConsumeRequest { open: Some(open), ..Default::default() };
         requests.try_send(first).expect("the queue is empty");

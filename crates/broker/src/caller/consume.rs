@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use forebay_core::fault::{Fault, planted};
-use forebay_core::group::{Departure, LeaseRun, Outcome, Settlement};
+use forebay_core::group::{ConsumerTerms, Departure, LeaseRun, Outcome, Settlement};
 use forebay_core::shard::MemberRefusal;
 use forebay_core::types::{ConsumerId, Epoch, GroupId, GroupName, StreamName};
 use tokio::sync::{mpsc, oneshot};
@@ -150,6 +150,18 @@ impl Caller {
         name: &str,
         credit: u32,
     ) -> Result<Consumer, CallError> {
+        self.subscribe_on(stream, group, name, credit, ConsumerTerms::default()).await
+    }
+
+    /// As [`Caller::subscribe`], on terms of its own.
+    pub async fn subscribe_on(
+        &self,
+        stream: StreamName,
+        group: GroupName,
+        name: &str,
+        credit: u32,
+        terms: ConsumerTerms,
+    ) -> Result<Consumer, CallError> {
         self.may_in(Right::Consume, &stream, &group)?;
         let shard = self.shard_of(&stream);
         let id = shard.next_consumer();
@@ -170,7 +182,7 @@ impl Caller {
         };
         let name = name.to_owned();
         let join = move |task: &mut crate::shard_task::ShardTask, reply: Reply<Epoch>| {
-            let joined = task.join((&stream, &group), &name, credit, session);
+            let joined = task.join((&stream, &group), &name, credit, terms, session);
             match joined {
                 Ok(epoch) => drop(reply.send(Ok(epoch))),
                 // Why not is true once it is durable.

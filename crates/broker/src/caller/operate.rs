@@ -63,7 +63,7 @@ impl Caller {
         let record = self.record_in(Right::Create, &stream, &name)?;
         let mut settings = GroupSettings::default();
         change(&mut settings);
-        if let Err(denied) = may_move(&self.principal, None, &settings.on_exhausted) {
+        if let Err(denied) = may_move(&self.principal, None, &settings) {
             return record.close(Err(denied.into()));
         }
         if let Err(denied) = self.may(Right::Create, Resource::Stream(&stream)) {
@@ -126,7 +126,7 @@ impl Caller {
                 let present = shard.group_settings(group).expect("it was found");
                 let mut settings = present.clone();
                 change(&mut settings);
-                may_move(&who, Some(&present.on_exhausted), &settings.on_exhausted)?;
+                may_move(&who, Some(present), &settings)?;
                 Ok(shard.change_group(now, group, &settings)?)
             })
             .await;

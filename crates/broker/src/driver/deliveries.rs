@@ -116,9 +116,11 @@ impl PendingDelivery {
     }
 
     fn into_delivery(self) -> Delivery {
-        let Deliver { group, consumer, seqs, grant, attempt, first_received, deadline, .. } = self.deliver;
+        let Deliver { group, consumer, seqs, grant, attempt, redelivered, first_received, deadline, .. } =
+            self.deliver;
         let lease = Lease { epoch: self.epoch, seq: seqs.first, grant };
-        Delivery { group, consumer, lease, attempt, first_received, deadline, messages: self.messages }
+        let messages = self.messages;
+        Delivery { group, consumer, lease, attempt, redelivered, first_received, deadline, messages }
     }
 }
 

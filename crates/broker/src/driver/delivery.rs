@@ -12,6 +12,8 @@ pub struct Delivery {
     /// Of the first message; the others follow.
     pub lease: Lease,
     pub attempt: Attempt,
+    /// They were handed out before in this group, also if that does not count as an attempt.
+    pub redelivered: bool,
     /// When they were first handed out in this group. Messages that were given back untouched do not count.
     pub first_received: Timestamp,
     pub deadline: Timestamp,
@@ -38,6 +40,7 @@ pub struct Delivered {
     /// Its position in the shard's log.
     pub ordinal: Ordinal,
     pub attempt: Attempt,
+    pub redelivered: bool,
     pub first_received: Timestamp,
     pub deadline: Timestamp,
     pub published: Timestamp,
@@ -59,13 +62,14 @@ impl Delivery {
     /// Each message by itself, in order.
     pub fn into_each(self) -> impl Iterator<Item = Delivered> {
         let leases = self.leases();
-        let Delivery { attempt, first_received, deadline, .. } = self;
+        let Delivery { attempt, redelivered, first_received, deadline, .. } = self;
         self.messages.into_iter().zip(leases.leases()).map(move |(message, lease)| {
             let RunMessage { ordinal, published, priority, past, content } = message;
             Delivered {
                 lease,
                 ordinal,
                 attempt,
+                redelivered,
                 first_received,
                 deadline,
                 published,

@@ -52,6 +52,7 @@ fn a_delivery_without_some_of_its_messages_is_several() {
         consumer: WORKER,
         lease: lease(0),
         attempt: Attempt(1),
+        redelivered: false,
         first_received: NOW,
         deadline: NOW,
         messages: (0..5).map(message).collect(),

@@ -115,9 +115,9 @@ impl ShardTask {
         let groups = groups.into_iter().map(|(name, change)| {
             let group = id.and_then(|id| shard.group_named(id, &name));
             let mut settings = group.and_then(|id| shard.group_settings(id)).cloned().unwrap_or_default();
-            let before = group.map(|_| settings.on_exhausted.clone());
+            let before = group.map(|_| settings.clone());
             change(&mut settings);
-            may_move(who, before.as_ref(), &settings.on_exhausted)?;
+            may_move(who, before.as_ref(), &settings)?;
             Ok((name, settings))
         });
         let groups = groups.collect::<Result<_, CallError>>()?;

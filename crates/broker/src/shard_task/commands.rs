@@ -290,6 +290,7 @@ mod tests {
             consumer: ConsumerId(1),
             lease: Lease { epoch: Epoch(1), seq: Seq(1), grant: Grant(1) },
             attempt: Attempt(1),
+            redelivered: false,
             first_received: Timestamp::ZERO,
             deadline: Timestamp::ZERO,
             messages: vec![message; count],

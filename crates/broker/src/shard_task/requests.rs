@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use forebay_core::group::{
-    Bound, Credit, Departure, Lease, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement, Verb, each_outcome,
+    Bound, ConsumerTerms, Credit, Departure, Lease, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement,
+    Verb, each_outcome,
 };
 use forebay_core::notes::{Expected, NoteChange};
 use forebay_core::settings::{Acks, GroupSettings, StreamSettings};
@@ -187,6 +188,7 @@ impl ShardTask {
         (stream, group): (&StreamName, &GroupName),
         name: &str,
         credit: u32,
+        terms: ConsumerTerms,
         session: Session,
     ) -> Result<Epoch, CallError> {
         if self.stage != Stage::Running {
@@ -194,7 +196,7 @@ impl ShardTask {
         }
         let group = self.find_group(stream, group)?;
         let consumer = session.consumer;
-        self.driver.join(self.now, group, consumer, name, Bound::Connection)?;
+        self.driver.join_on(self.now, group, consumer, name, Bound::Connection, terms)?;
         let slots = Credit::Slots { messages: credit, bytes: Some(CONSUMER_BYTES_MAX) };
         if let Err(refusal) = self.driver.credit(self.now, group, consumer, slots) {
             self.driver.leave(group, consumer, Departure::Goodbye);
@@ -246,7 +248,7 @@ impl ShardTask {
             return self.answer_durably(reply, agreed.map(|()| Created { stream, new: false }));
         }
         // Looked at first, so that a group that cannot be does not leave a stream behind.
-        if let Err(refusal) = settings.check().and_then(|()| settings.on_exhausted.check_source(stream)) {
+        if let Err(refusal) = settings.check().and_then(|()| settings.check_source(stream)) {
             return self.answer_durably(reply, Err(CreateRefusal::Settings(refusal).into()));
         }
         self.decide(reply, |driver, now| {

@@ -172,7 +172,13 @@ impl Consumer {
     ) -> anyhow::Result<Consumer> {
         // No longer than the credit lets it become: nothing is answered that was not delivered.
         let (requests, sent) = mpsc::unbounded_channel();
-        let open = v1::Open { stream: stream.to_owned(), group: GROUP.to_owned(), consumer: name, credit };
+        let open = v1::Open {
+            stream: stream.to_owned(),
+            group: GROUP.to_owned(),
+            consumer: name,
+            credit,
+            ..Default::default()
+        };
         let first = v1::ConsumeRequest { open: Some(open), ..Default::default() };
         requests.send(first).map_err(|_| broke_off())?;
         let mut client = connect(server).await?;

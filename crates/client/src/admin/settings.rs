@@ -26,6 +26,6 @@
 pub use forebay_model::types::{NameError, Seq, StreamName, Timestamp};
 pub use forebay_model::{
     Acks, BackoffPatch as Backoff, CheckpointPatch as Checkpoint, Fairness, GroupPatch as GroupSettings,
-    OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries, Source, Start, Strategy,
+    OnEnd, OnExhausted, OnFull, OnParkedKey, Rate, Retention, Retries, Source, Start, Strategy,
     StreamLimitsPatch as StreamLimits, StreamPatch as StreamSettings,
 };

@@ -24,6 +24,7 @@ use crate::message::{StoredMessage, millis};
 pub struct Delivery {
     message: StoredMessage,
     attempt: u32,
+    redelivered: bool,
     deadline: Instant,
     deadline_at: SystemTime,
     pub(super) lease: Lease,
@@ -35,6 +36,7 @@ impl Delivery {
         Delivery {
             message: StoredMessage::new(arrived.lease.seq, arrived.message),
             attempt: arrived.attempt,
+            redelivered: arrived.redelivered,
             deadline: arrived.deadline.into_std(),
             deadline_at: UNIX_EPOCH + Duration::from_micros(arrived.deadline_us),
             lease: arrived.lease,
@@ -45,6 +47,13 @@ impl Delivery {
     /// How often the message has been delivered. The first delivery is 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Whether the message was delivered before, to any consumer of the group, also if that does not count as an
+    /// attempt, because the consumer gave it back. After a crash of the server, a delivery shortly before it may be
+    /// forgotten.
+    pub fn is_redelivered(&self) -> bool {
+        self.redelivered
     }
 
     /// When the lease runs out, unless it is extended.

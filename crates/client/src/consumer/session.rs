@@ -53,6 +53,7 @@ impl Session {
 pub(crate) struct Arrived {
     pub(crate) lease: Lease,
     pub(crate) attempt: u32,
+    pub(crate) redelivered: bool,
     /// When the lease runs out, by our own clock.
     pub(crate) deadline: Instant,
     /// The same by the server's clock.
@@ -71,6 +72,7 @@ pub(crate) fn arrived(now: Instant, deliveries: v1::Deliveries) -> impl Iterator
         of_run.into_iter().zip(0..).map(move |(message, n)| Arrived {
             lease: Lease { epoch, seq: run.first_seq + n, grant: run.first_grant + n },
             attempt: run.attempt,
+            redelivered: run.redelivered,
             deadline,
             deadline_us: run.deadline_us,
             message,
@@ -124,6 +126,7 @@ mod tests {
             count,
             attempt,
             deadline_us: 31_000_000,
+            redelivered: attempt > 1,
         };
         let deliveries = v1::Deliveries {
             epoch: 3,
@@ -133,11 +136,14 @@ mod tests {
         };
         let now = Instant::now();
         let told: Vec<_> = arrived(now, deliveries)
-            .map(|of| (of.lease.seq, of.lease.grant, of.attempt, of.message.body, of.deadline - now))
+            .map(|of| (of.lease.seq, of.redelivered, of.attempt, of.message.body, of.deadline - now))
             .collect();
         let lasts = Duration::from_secs(30);
-        let expected: [(u64, u64, u32, bytes::Bytes, Duration); 3] =
-            [(5, 105, 1, "a".into(), lasts), (6, 106, 1, "b".into(), lasts), (9, 109, 4, "c".into(), lasts)];
+        let expected: [(u64, bool, u32, bytes::Bytes, Duration); 3] = [
+            (5, false, 1, "a".into(), lasts),
+            (6, false, 1, "b".into(), lasts),
+            (9, true, 4, "c".into(), lasts),
+        ];
         assert_eq!(told, expected);
     }
 }

@@ -204,6 +204,7 @@ impl<S: Clone + Send + Sync + 'static> Pump<S> {
             group: group.to_string(),
             consumer: self.terms.name.clone(),
             credit,
+            ..Default::default()
         };
         let session = Session::open(client.grpc(), open, Some(CREDIT_BYTES)).await?;
         self.credit.set_max(session.credit_max);

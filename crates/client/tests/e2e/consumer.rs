@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_client::consumer::{Consumer, Delivery, Outcome, Settlement};
-use forebay_client::{Client, GroupSettings, Message};
+use forebay_client::{Client, GroupSettings, Message, Strategy};
 use forebay_test::TestServer;
 use forebay_wire::v1;
 use futures_util::StreamExt;
@@ -63,7 +63,9 @@ async fn messages_come_within_the_credit_and_are_settled_in_every_way() {
     server.advance(5 * SECOND).await;
     assert_eq!(told(&take(&mut consumer, 1).await), [(2, 2, &b"2"[..])]);
     server.advance(4 * SECOND).await;
-    assert_eq!(told(&take(&mut consumer, 1).await), [(5, 1, &b"5"[..])], "it was never out");
+    let back = take(&mut consumer, 1).await;
+    assert_eq!(told(&back), [(5, 1, &b"5"[..])], "it was never out");
+    assert!(back[0].is_redelivered() && !rest[0].is_redelivered(), "it was delivered all the same");
     consumer.close().await.expect("it leaves well");
 }
 
@@ -107,6 +109,38 @@ async fn credit_can_be_changed_and_bytes_count_too() {
     take(&mut small, 1).await;
     let nothing = tokio::time::timeout(Duration::from_millis(50), small.next_batch()).await;
     assert!(nothing.is_err(), "one always fits, and no more");
+}
+
+#[tokio::test]
+async fn a_consumer_of_a_higher_rank_is_served_first_on_leases_of_its_own() {
+    let (_server, client) = rig(0).await;
+    let mut low = client.consumer("s", "g").name("low").open().await.expect("it is there");
+    let first = client.consumer("s", "g").name("high").credit(2).rank(1).lease(5 * SECOND);
+    let mut high = first.open().await.expect("it is there");
+    client.publish_batch("s", (1..=3).map(|n| Message::new(n.to_string()))).await.expect("they are stored");
+    let taken = take(&mut high, 2).await;
+    assert_eq!(told(&taken), [(1, 1, &b"1"[..]), (2, 1, &b"2"[..])]);
+    let lasts = taken[0].deadline() - std::time::Instant::now();
+    assert!(lasts <= 5 * SECOND && lasts > SECOND, "{lasts:?}");
+    assert_eq!(told(&take(&mut low, 1).await), [(3, 1, &b"3"[..])], "the rest goes to the other");
+    let none =
+        client.consumer("s", "g").lease(Duration::ZERO).open().await.expect_err("there is no such lease");
+    assert!(none.to_string().contains("open.lease_ms"), "{none}");
+}
+
+#[tokio::test]
+async fn a_sole_consumer_gets_everything_until_it_leaves() {
+    let (_server, client) = rig(0).await;
+    let sole = GroupSettings::new().strategy(Strategy::Sole);
+    client.update_group("s", "g", sole, &[]).await.expect("it is changed");
+    let mut first = client.consumer("s", "g").credit(1).open().await.expect("it is there");
+    let mut second = client.consumer("s", "g").open().await.expect("it is there");
+    client.publish_batch("s", (1..=2).map(|n| Message::new(n.to_string()))).await.expect("they are stored");
+    assert_eq!(told(&take(&mut first, 1).await), [(1, 1, &b"1"[..])]);
+    let waits = tokio::time::timeout(Duration::from_millis(100), second.next_batch()).await;
+    assert!(waits.is_err(), "the second waits although it has room");
+    first.close().await.expect("it leaves well");
+    assert_eq!(told(&take(&mut second, 2).await), [(1, 1, &b"1"[..]), (2, 1, &b"2"[..])]);
 }
 
 #[tokio::test]
@@ -172,7 +206,7 @@ async fn no_reply_is_larger_than_a_plain_client_reads() {
     let channel = endpoint.connect().await.expect("it is there");
     let mut plain = v1::forebay_client::ForebayClient::new(channel);
     let (stream, group, consumer) = ("s".to_owned(), "g".to_owned(), "plain".to_owned());
-    let open = v1::Open { stream, group, consumer, credit: 1_000 };
+    let open = v1::Open { stream, group, consumer, credit: 1_000, ..Default::default() };
     let (requests, sent) = tokio::sync::mpsc::channel(1);
     requests.send(v1::ConsumeRequest { open: Some(open), ..Default::default() }).await.expect("it is empty");
     let sent = tokio_stream::wrappers::ReceiverStream::new(sent);

@@ -7,7 +7,8 @@ use forebay_model::limits::PRIORITY_MAX;
 
 use super::{
     Cause, Ending, Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, Messages,
-    MoveTrail, Origin, ParkedMessage, Route, Selection, Work, blame, copied, flag, form, kind, purge,
+    MoveReason, MoveTrail, Origin, ParkedMessage, Route, Selection, Work, blame, copied, flag, form, kind,
+    purge,
 };
 use crate::codec::{Cursor, DecodeError, unzigzag};
 use crate::pace::Rate;
@@ -125,6 +126,10 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             job: JobId(cursor.varint_u32()?),
             ranges: take_ranges(cursor)?,
         },
+        kind::SENT => {
+            let (group, name) = (take_group(cursor)?, cursor.text()?);
+            Entry::Sent { group, route: Route::take_rest(name, cursor)?, ranges: take_ranges(cursor)? }
+        }
         kind::STAYED => Entry::Stayed { group: take_group(cursor)?, ranges: take_ranges(cursor)? },
         kind::EXTENDED => {
             let group = take_group(cursor)?;
@@ -263,11 +268,8 @@ fn take_time(cursor: &mut Cursor<'_>, at: Timestamp) -> Result<Timestamp, Decode
 
 pub(super) fn take_message(cursor: &mut Cursor<'_>) -> Result<MessageMeta, DecodeError> {
     let flags = cursor.byte()?;
-    if flags & !flag::ALL != 0 {
-        return Err(DecodeError::UnknownField { field: flags.into() });
-    }
     let has = |flag| flags & flag != 0;
-    if has(flag::TRAIL) && !has(flag::ORIGIN) {
+    if has(flag::TRAIL) && !has(flag::ORIGIN) || has(flag::WHY) && !has(flag::TRAIL) {
         return Err(DecodeError::UnknownField { field: flags.into() });
     }
     let message = MessageMeta {
@@ -277,7 +279,11 @@ pub(super) fn take_message(cursor: &mut Cursor<'_>) -> Result<MessageMeta, Decod
         priority: if has(flag::PRIORITY) { cursor.byte()? } else { 0 },
         not_before: if has(flag::NOT_BEFORE) { Some(Timestamp(cursor.varint()?)) } else { None },
         expires: if has(flag::EXPIRES) { Some(Timestamp(cursor.varint()?)) } else { None },
-        origin: if has(flag::ORIGIN) { Some(take_origin(cursor, has(flag::TRAIL))?) } else { None },
+        origin: if has(flag::ORIGIN) {
+            Some(take_origin(cursor, has(flag::TRAIL), has(flag::WHY))?)
+        } else {
+            None
+        },
     };
     if message.priority > PRIORITY_MAX {
         return Err(DecodeError::OutOfRange("priority"));
@@ -285,11 +291,13 @@ pub(super) fn take_message(cursor: &mut Cursor<'_>) -> Result<MessageMeta, Decod
     Ok(message)
 }
 
-fn take_origin(cursor: &mut Cursor<'_>, has_trail: bool) -> Result<Origin, DecodeError> {
+fn take_origin(cursor: &mut Cursor<'_>, has_trail: bool, has_why: bool) -> Result<Origin, DecodeError> {
     let (published, receives) = (Timestamp(cursor.varint()?), cursor.varint_u32()?);
     let trail = if has_trail {
         let (home, seq) = (take_stream(cursor)?, Seq(cursor.varint()?));
-        Some(MoveTrail { home, seq, from: take_stream(cursor)? })
+        let from = take_stream(cursor)?;
+        let why = if has_why { MoveReason::decode(cursor.byte()?)? } else { MoveReason::Asked };
+        Some(MoveTrail { home, seq, from, why })
     } else {
         None
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, MoveTrail, ParkedMessage,
-    Selection, Work, blame, flag, form, kind, purge,
+    Entry, FailedMessage, Failure, JobEnd, JobFailure, LeasedRun, MessageMeta, MoveReason, MoveTrail,
+    ParkedMessage, Selection, Work, blame, flag, form, kind, purge,
 };
 use crate::codec::{put_bytes, put_varint, zigzag};
 use crate::entry::{Ending, put_copied};
@@ -46,6 +46,7 @@ fn put_time(out: &mut Vec<u8>, time: Timestamp, at: Timestamp) {
 }
 
 pub(super) fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
+    let trail = message.origin.and_then(|origin| origin.trail);
     let mut flags = 0;
     for (present, flag) in [
         (message.id.is_some(), flag::ID),
@@ -54,7 +55,8 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
         (message.not_before.is_some(), flag::NOT_BEFORE),
         (message.expires.is_some(), flag::EXPIRES),
         (message.origin.is_some(), flag::ORIGIN),
-        (message.origin.is_some_and(|origin| origin.trail.is_some()), flag::TRAIL),
+        (trail.is_some(), flag::TRAIL),
+        (trail.is_some_and(|trail| trail.why != MoveReason::Asked), flag::WHY),
     ] {
         if present {
             flags |= flag;
@@ -77,10 +79,13 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &MessageMeta) {
     if let Some(origin) = message.origin {
         put_varint(out, origin.published.0);
         put_varint(out, origin.receives.into());
-        if let Some(MoveTrail { home, seq, from }) = origin.trail {
+        if let Some(MoveTrail { home, seq, from, why }) = origin.trail {
             put_varint(out, home.0.into());
             put_varint(out, seq.0);
             put_varint(out, from.0.into());
+            if why != MoveReason::Asked {
+                out.push(why as u8);
+            }
         }
     }
 }
@@ -107,7 +112,7 @@ pub fn published_bytes_max(messages: &[MessageMeta]) -> usize {
             + usize::from(message.priority != 0)
             + message.not_before.map_or(0, |_| 10)
             + message.expires.map_or(0, |_| 10)
-            + message.origin.map_or(0, |origin| 15 + origin.trail.map_or(0, |_| 20))
+            + message.origin.map_or(0, |origin| 15 + origin.trail.map_or(0, |_| 21))
     };
     BATCH + messages.iter().map(of_one).sum::<usize>()
 }
@@ -399,6 +404,7 @@ impl Entry {
             Entry::JobEnded { .. } => kind::JOB_ENDED,
             Entry::JobPassed { .. } => kind::JOB_PASSED,
             Entry::Stayed { .. } => kind::STAYED,
+            Entry::Sent { .. } => kind::SENT,
             Entry::GroupChanged { .. } => kind::GROUP_CHANGED,
             Entry::StreamChanged { .. } => kind::STREAM_CHANGED,
             Entry::GroupPaused { .. } => kind::GROUP_PAUSED,
@@ -466,6 +472,12 @@ impl Entry {
             Entry::JobPassed { group, job, ranges } => {
                 put_varint(out, group.0.into());
                 put_varint(out, job.0.into());
+                put_ranges(out, ranges);
+            }
+            Entry::Sent { group, route, ranges } => {
+                put_varint(out, group.0.into());
+                put_bytes(out, route.name());
+                route.put_rest(out);
                 put_ranges(out, ranges);
             }
             Entry::Stayed { group, ranges } => {

@@ -1,5 +1,6 @@
 //! The core's view of messages.
 
+use crate::codec::DecodeError;
 use crate::types::{IdHash, KeyHash, Seq, StreamId, Timestamp};
 
 /// Messages of one `Published` entry, from its first position on.
@@ -46,6 +47,39 @@ pub struct MoveTrail {
     pub seq: Seq,
     /// The stream that it was moved from last.
     pub from: StreamId,
+    /// Why it was moved last.
+    pub why: MoveReason,
+}
+
+/// Why a message was moved to another stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MoveReason {
+    /// A consumer or an operator asked for it.
+    #[default]
+    Asked = 0,
+    /// Its retries were used up.
+    Exhausted = 1,
+    /// It expired.
+    Expired = 2,
+    /// The stream was full.
+    Dropped = 3,
+}
+
+impl MoveReason {
+    /// Whether it was moved without a consumer: it had expired, or was dropped.
+    pub fn is_end(self) -> bool {
+        matches!(self, MoveReason::Expired | MoveReason::Dropped)
+    }
+
+    pub(crate) fn decode(byte: u8) -> Result<MoveReason, DecodeError> {
+        match byte {
+            0 => Ok(MoveReason::Asked),
+            1 => Ok(MoveReason::Exhausted),
+            2 => Ok(MoveReason::Expired),
+            3 => Ok(MoveReason::Dropped),
+            _ => Err(DecodeError::OutOfRange("reason of a move")),
+        }
+    }
 }
 
 /// It is copied several times on the way of every message, also of those that nothing of this is said about. Up to this

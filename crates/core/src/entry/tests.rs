@@ -87,6 +87,7 @@ fn message() -> impl Strategy<Value = MessageMeta> {
                     home: StreamId(size),
                     seq: Seq(at.0),
                     from: StreamId(7),
+                    why: MoveReason::decode(priority % 4).expect("a reason"),
                 }),
             }),
         },
@@ -197,6 +198,13 @@ fn entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
+fn route() -> impl Strategy<Value = Route> {
+    ("[a-z]{1,9}", any::<bool>(), any::<bool>(), 0u8..4).prop_map(|(to, create, keep_age, why)| {
+        let why = MoveReason::decode(why).expect("a reason");
+        Route::Alone { to: StreamName::stored(&to), terms: MoveTerms { create, keep_age }, why }
+    })
+}
+
 fn rare() -> impl Strategy<Value = Entry> {
     let group = || any::<u32>().prop_map(GroupId);
     let stream = || any::<u32>().prop_map(StreamId);
@@ -210,16 +218,8 @@ fn rare() -> impl Strategy<Value = Entry> {
         (stream(), prop::collection::vec(copied, 1..9))
             .prop_map(|(stream, messages)| Entry::Copied { stream, messages }),
         (group(), how, ranges()).prop_map(|(group, how, ranges)| Entry::Skipped { group, how, ranges }),
-        (group(), "[a-z]{1,9}", any::<bool>(), any::<bool>(), ranges()).prop_map(
-            |(group, to, create, keep_age, seqs)| {
-                let to = StreamName::stored(&to);
-                Entry::Moving {
-                    group,
-                    route: Route::Alone { to, terms: MoveTerms { create, keep_age } },
-                    seqs,
-                }
-            }
-        ),
+        (group(), route(), ranges()).prop_map(|(group, route, seqs)| Entry::Moving { group, route, seqs }),
+        (group(), route(), ranges()).prop_map(|(group, route, ranges)| Entry::Sent { group, route, ranges }),
         (group(), job(), ranges()).prop_map(|(group, job, ranges)| Entry::Replayed { group, job, ranges }),
         (group(), job(), ranges()).prop_map(|(group, job, ranges)| Entry::Discarded { group, job, ranges }),
         (group(), job(), time(), work(), selection(), any::<Option<u32>>(), rate()).prop_map(
@@ -424,7 +424,8 @@ fn what_was_written_before_there_was_more_to_say_means_what_it_meant() {
 
     let mut before = Vec::new();
     put_entry(&mut before, kind::MOVING, |out| out.extend_from_slice(&[3, 1, b'x', 1, 8, 0]));
-    let route = Route::Alone { to: StreamName::stored("x"), terms: MoveTerms::default() };
+    let (to, terms) = (StreamName::stored("x"), MoveTerms::default());
+    let route = Route::Alone { to, terms, why: MoveReason::Asked };
     let moving = Entry::Moving { group: GroupId(3), route, seqs: vec![SeqRange::one(Seq(4))] };
     assert_eq!(entries(&before).collect::<Vec<_>>(), [Ok(moving.clone())]);
     let mut now = Vec::new();

@@ -37,6 +37,16 @@ pub(super) struct View<'a> {
     pub(super) stream: &'a Stream,
 }
 
+/// Messages that follow each other and have been handed out equally often.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offered {
+    pub(super) seqs: SeqRange,
+    /// How often they were handed out before, as far as that counts.
+    pub(super) attempts: u32,
+    /// They were handed out before, whether it counts or not.
+    pub(super) again: bool,
+}
+
 /// A wish to read messages that have not been looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
@@ -141,8 +151,7 @@ impl Candidates {
         self.count(view)
     }
 
-    /// Takes the next messages for a consumer, with how often they were handed out before. They follow each other and
-    /// have been handed out equally often.
+    /// Takes the next messages for a consumer.
     pub(super) fn next(
         &mut self,
         view: View<'_>,
@@ -150,7 +159,7 @@ impl Candidates {
         budget: &mut Budget,
         consumer: ConsumerId,
         max: u64,
-    ) -> Option<(SeqRange, u32)> {
+    ) -> Option<Offered> {
         match self {
             Candidates::Plain(plain) => plain.next(view, now, budget, consumer, max),
             Candidates::Keyed(keyed) => keyed.next(view, now, consumer, max),
@@ -404,16 +413,17 @@ impl View<'_> {
         best.map(|(_, seq, lane)| (lane, seq))
     }
 
-    /// Messages from `first` on that were handed out equally often, and how often. `first` is on offer.
-    fn alike_from(&self, first: Seq) -> (SeqRange, u32) {
-        match self.ledger.standing().run_from(first) {
+    /// Messages from `first` on that were handed out equally often. `first` is on offer.
+    fn alike_from(&self, first: Seq) -> Offered {
+        let last = match self.ledger.standing().run_from(first) {
             Some((run, state)) if run.first == first => {
                 assert!(matches!(state, State::Ready { .. }), "a message on offer is ready");
-                (run, state.attempts())
+                return Offered { seqs: run, attempts: state.attempts(), again: state.was_handed_out() };
             }
-            Some((next, _)) => (SeqRange::new(first, Seq(next.first.0 - 1)), 0),
-            None => (SeqRange::new(first, Seq(u64::MAX - 1)), 0),
-        }
+            Some((next, _)) => Seq(next.first.0 - 1),
+            None => Seq(u64::MAX - 1),
+        };
+        Offered { seqs: SeqRange::new(first, last), attempts: 0, again: false }
     }
 
     /// The last message from `first` on that goes together with it: no later than `last`, and before messages of

@@ -7,6 +7,7 @@
 use crate::group::Group;
 use crate::group::standing::State;
 use crate::stream::Stream;
+use crate::types::Seq;
 
 impl Group {
     pub(super) fn check(&self) {
@@ -47,6 +48,10 @@ impl Group {
         for run in self.ledger.parked().positions().runs() {
             let is_settled = run.seqs().all(|seq| self.ledger.progress().is_settled(seq));
             assert!(is_settled, "a parked message counts as settled");
+        }
+        for run in self.ledger.outgoing().runs_from(Seq::START) {
+            let is_settled = run.seqs().all(|seq| self.ledger.progress().is_settled(seq));
+            assert!(is_settled, "a message that expired or was dropped counts as settled");
         }
         assert!(
             self.ledger.progress().floor() <= stream.last.max(stream.gone),

@@ -40,6 +40,8 @@ pub(crate) enum Decision {
     KeyFound { seq: Seq, key: KeyHash },
     /// Entry `Moving`.
     Moving { seqs: SeqRange, route: Route },
+    /// Entry `Sent`: the group is done with messages that have expired or were dropped, and they go to another stream.
+    Sent { seqs: SeqRange, route: Route },
     /// Entry `Stayed`: messages on their way to another stream are ready again.
     Stayed(SeqRange),
     /// Entry `Replayed`: parked messages are ready again, with their attempts counted anew and their history kept.
@@ -197,7 +199,8 @@ impl Batch {
             (Entry::KeysFound { keys, .. }, Decision::KeyFound { seq, key }) => {
                 add_item(keys, ITEMS_MAX, || (*seq, *key))
             }
-            (Entry::Moving { route, seqs: ranges, .. }, Decision::Moving { route: same, .. }) => {
+            (Entry::Moving { route, seqs: ranges, .. }, Decision::Moving { route: same, .. })
+            | (Entry::Sent { route, ranges, .. }, Decision::Sent { route: same, .. }) => {
                 route == same && add_range(ranges, seqs)
             }
             (Entry::Replayed { job, ranges, .. }, Decision::Replayed { job: same, .. })
@@ -219,6 +222,7 @@ impl Batch {
                 | Decision::Extended { .. }
                 | Decision::KeyFound { .. }
                 | Decision::Moving { .. }
+                | Decision::Sent { .. }
                 | Decision::Replayed { .. }
                 | Decision::Discarded { .. }
                 | Decision::JobPassed { .. }
@@ -285,6 +289,7 @@ fn ranges_of(entry: &mut Entry) -> Option<&mut Vec<SeqRange>> {
         | Entry::Replayed { ranges, .. }
         | Entry::Discarded { ranges, .. }
         | Entry::JobPassed { ranges, .. }
+        | Entry::Sent { ranges, .. }
         | Entry::Moving { seqs: ranges, .. } => Some(ranges),
         Entry::Opened { .. }
         | Entry::StreamCreated { .. }
@@ -324,6 +329,7 @@ fn seqs_of(decision: &Decision) -> SeqRange {
         | Decision::Ended { seqs, .. }
         | Decision::Snoozed { seqs, .. }
         | Decision::Moving { seqs, .. }
+        | Decision::Sent { seqs, .. }
         | Decision::Replayed { seqs, .. }
         | Decision::Discarded { seqs, .. }
         | Decision::JobPassed { seqs, .. }
@@ -367,6 +373,7 @@ fn entry_of(group: GroupId, decision: &Decision, ranges: impl FnOnce() -> Vec<Se
         }
         Decision::KeyFound { seq, key } => Entry::KeysFound { group, keys: vec![(*seq, *key)] },
         Decision::Moving { route, .. } => Entry::Moving { group, route: route.clone(), seqs: ranges() },
+        Decision::Sent { route, .. } => Entry::Sent { group, route: route.clone(), ranges: ranges() },
         Decision::Stayed(_) => Entry::Stayed { group, ranges: ranges() },
         Decision::Replayed { job, .. } => Entry::Replayed { group, job: *job, ranges: ranges() },
         Decision::Discarded { job, .. } => Entry::Discarded { group, job: *job, ranges: ranges() },

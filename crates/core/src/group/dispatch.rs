@@ -6,6 +6,7 @@
 //! starves, then keys in turn where the group asks for it, then position; and the strategy chooses the consumer.
 
 use crate::fault::{Fault, planted};
+use crate::group::candidates::Offered;
 use crate::group::decision::{Decision, Terms};
 use crate::group::standing::State;
 use crate::group::{Bound, Credit, Deliver, Group, Turn};
@@ -66,7 +67,7 @@ impl Group {
 
     /// Shares out what can go among those with room. False when nothing more can go in this turn.
     fn round(&mut self, turn: &mut Turn<'_>, once: &mut Vec<ConsumerId>) -> bool {
-        let takers = self.members.hungry();
+        let takers = self.members.takers();
         if takers == 0 || turn.budget.is_spent() {
             return false;
         }
@@ -75,8 +76,10 @@ impl Group {
         if total == 0 {
             return false;
         }
-        if self.settings.strategy == Strategy::Pinned {
-            return self.round_by_key(turn, once);
+        match self.settings.strategy {
+            Strategy::Pinned => return self.round_by_key(turn, once),
+            Strategy::Sole => return self.round_for_sole(turn, once, total),
+            Strategy::RoundRobin | Strategy::Single | Strategy::Ordered => {}
         }
         let mut given = 0;
         let (base, extra) = (total / takers, total % takers);
@@ -119,7 +122,8 @@ impl Group {
     fn round_by_key(&mut self, turn: &mut Turn<'_>, once: &mut Vec<ConsumerId>) -> bool {
         let mut given = 0;
         for _ in 0..self.members.hungry() {
-            let Some(consumer) = self.members.next_hungry().filter(|_| !turn.budget.is_spent()) else {
+            // A key belongs to its consumer, whatever the ranks are.
+            let Some(consumer) = self.members.next_of_any_rank().filter(|_| !turn.budget.is_spent()) else {
                 break;
             };
             let member = self.members.get(consumer).expect("only a member is hungry");
@@ -141,6 +145,24 @@ impl Group {
         given > 0
     }
 
+    /// One consumer takes everything that it has room for. False if it took nothing.
+    fn round_for_sole(&mut self, turn: &mut Turn<'_>, once: &mut Vec<ConsumerId>, total: u64) -> bool {
+        // Messages of the one before are taken back first, so that they go before later ones.
+        if self.members.are_leaving() {
+            return false;
+        }
+        let sole = if planted(Fault::SoleShares) { self.members.next_hungry() } else { self.members.sole() };
+        let Some(consumer) = sole else { return false };
+        let member = self.members.get(consumer).expect("the one that is served is a member");
+        let share = member.room().min(total);
+        let is_once = matches!(member.credit, Credit::Once { .. });
+        let some = if share > 0 { self.give(turn, consumer, share) } else { 0 };
+        if some > 0 && is_once {
+            once.push(consumer);
+        }
+        some > 0
+    }
+
     /// Leases up to `share` of the messages on offer to the consumer, with those that go along in key
     /// batches, and returns how many messages there were.
     fn give(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, share: u64) -> u64 {
@@ -152,9 +174,11 @@ impl Group {
             }
             let (candidates, view) = self.candidates(turn.stream);
             let next = candidates.next(view, turn.now, turn.budget, consumer, share - taken);
-            let Some((seqs, attempts)) = next else { break };
+            let Some(offered) = next else { break };
+            let seqs = offered.seqs;
             turn.budget.spend_run(seqs.count());
-            self.lease(turn, consumer, seqs, Attempt(attempts + 1));
+            self.candidates.leased(seqs);
+            self.lease(turn, consumer, offered);
             taken += seqs.count();
             if batches {
                 let room = self.room_for(turn.now, consumer).min(self.view(turn.stream).window_room());
@@ -180,26 +204,23 @@ impl Group {
                 break;
             }
             let state = self.ledger.standing().run_at(seq).map(|(_, state)| state);
-            let attempts = match state {
-                None if !turn.stream.undue.contains(seq) && !self.ledger.is_settled(seq) => 0,
-                Some(State::Ready { attempts, .. }) => attempts,
+            let (attempts, again) = match state {
+                None if !turn.stream.undue.contains(seq) && !self.ledger.is_settled(seq) => (0, false),
+                Some(state @ State::Ready { attempts, .. }) => (attempts, state.was_handed_out()),
                 _ => break,
             };
             self.candidates.take_follower(seq, key);
             turn.budget.spend_run(1);
-            self.lease_known(turn, consumer, SeqRange::one(seq), Attempt(attempts + 1));
+            self.lease(turn, consumer, Offered { seqs: SeqRange::one(seq), attempts, again });
             last = seq;
             given += 1;
         }
         given
     }
 
-    fn lease(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, seqs: SeqRange, attempt: Attempt) {
-        self.candidates.leased(seqs);
-        self.lease_known(turn, consumer, seqs, attempt);
-    }
-
-    fn lease_known(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, seqs: SeqRange, attempt: Attempt) {
+    fn lease(&mut self, turn: &mut Turn<'_>, consumer: ConsumerId, offered: Offered) {
+        let Offered { seqs, attempts, again } = offered;
+        let attempt = Attempt(attempts + 1);
         let member = self.members.get(consumer).expect("only a member is given messages");
         let bound = member.bound;
         let bytes = if member.room_bytes().is_some() { turn.stream.timeline.bytes(seqs) } else { 0 };
@@ -209,7 +230,7 @@ impl Group {
             {
                 timeout.min(YEAR)
             }
-            _ => self.settings.message_timeout,
+            _ => member.terms.lease.map_or(self.settings.message_timeout, |lease| lease.min(YEAR)),
         };
         let terms = Terms {
             epoch: turn.epoch,
@@ -234,6 +255,7 @@ impl Group {
             seqs,
             grant: terms.grant,
             attempt,
+            redelivered: again && !planted(Fault::RedeliveryUnmarked),
             first_received,
             granted: terms.granted,
             deadline: terms.deadline,

@@ -114,7 +114,7 @@ impl Group {
         }
         for seq in seqs.seqs() {
             if self.is_expired(stream, seq) {
-                self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+                self.let_go(now, stream, SeqRange::one(seq), Ending::Expired);
             } else {
                 self.put_on_offer(stream, SeqRange::one(seq));
             }
@@ -131,7 +131,7 @@ impl Group {
             Some((_, state)) => self.withdraw(stream, seq, state),
             None => self.take_off_offer(stream, seq),
         }
-        self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+        self.let_go(now, stream, SeqRange::one(seq), Ending::Expired);
     }
 
     /// Messages whose time was over before the group began, or began anew.
@@ -179,7 +179,7 @@ impl Group {
                     }
                     let (candidates, view) = self.candidates(turn.stream);
                     candidates.withdraw_all(view, seqs);
-                    self.done(turn.now, turn.stream, seqs, Ending::Expired);
+                    self.let_go(turn.now, turn.stream, seqs, Ending::Expired);
                     seqs
                 }
                 Some(_) => {

@@ -4,6 +4,7 @@
 //! else in here only reads, or lets go of state that a reset, a purge or a deletion has ended already.
 
 mod image;
+mod outgoing;
 mod recovery;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use crate::texts::Texts;
 use crate::types::{Attempt, JobId, KeyHash, Seq, SeqRange, Timestamp};
 
 pub(crate) use image::{put_run, take_run};
+pub(crate) use outgoing::Outgoing;
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -35,6 +37,8 @@ pub(crate) struct Ledger {
     failures: BTreeMap<Seq, Vec<Failure>>,
     /// Where those go that are on their way to another stream.
     moving: BTreeMap<Seq, Route>,
+    /// Settled, and still to be brought to another stream.
+    outgoing: Outgoing,
     jobs: BTreeMap<JobId, Job>,
     next_job: JobId,
     paused: bool,
@@ -56,6 +60,7 @@ impl Ledger {
             replayed: BTreeMap::new(),
             failures: BTreeMap::new(),
             moving: BTreeMap::new(),
+            outgoing: Outgoing::default(),
             jobs: BTreeMap::new(),
             next_job: JobId(1),
             paused: false,
@@ -71,7 +76,12 @@ impl Ledger {
         match decision {
             Decision::Leased { seqs, terms, .. } => self.lease(*seqs, terms),
             Decision::Ready(seqs) => self.release(*seqs, 0),
-            Decision::Acked(seqs) | Decision::Ended { seqs, .. } => self.settle(*seqs),
+            Decision::Acked(seqs) => self.settle(*seqs),
+            Decision::Ended { seqs, .. } => {
+                self.settle(*seqs);
+                self.outgoing.remove(*seqs);
+            }
+            Decision::Sent { seqs, route } => self.send(*seqs, route),
             Decision::Failed(message) => self.fail(message),
             Decision::Returned(seqs) => self.release(*seqs, 1),
             Decision::Snoozed { seqs, until, .. } => self.snooze(*seqs, *until),
@@ -116,6 +126,11 @@ impl Ledger {
     /// The routes of messages that are on their way to another stream.
     pub(crate) fn moving(&self) -> &BTreeMap<Seq, Route> {
         &self.moving
+    }
+
+    /// Messages that are settled and have yet to be brought to another stream.
+    pub(crate) fn outgoing(&self) -> &Outgoing {
+        &self.outgoing
     }
 
     pub(crate) fn jobs(&self) -> &BTreeMap<JobId, Job> {
@@ -177,6 +192,15 @@ impl Ledger {
                 job.done += 1;
             }
         }
+    }
+
+    /// The group is done with messages that go to another stream.
+    fn send(&mut self, seqs: SeqRange, route: &Route) {
+        let pieces: Vec<_> = self.standing.pieces(seqs).collect();
+        for (piece, state) in pieces {
+            self.outgoing.insert(piece, route, attempts(state));
+        }
+        self.settle(seqs);
     }
 
     /// Forgets the records of settled messages beside their standing.
@@ -264,6 +288,7 @@ impl Ledger {
         self.progress.settle(SeqRange::one(seq));
         self.forget(SeqRange::one(seq));
         self.pop_moving(SeqRange::one(seq));
+        self.outgoing.remove(SeqRange::one(seq));
         self.parked.insert(seq, Parked { attempts, key: message.key, failures: failures.into() });
     }
 
@@ -307,8 +332,10 @@ impl Ledger {
         let mut done = 0;
         for seq in seqs.seqs() {
             let Some(parked) = self.take_parked(seq, job) else { continue };
-            let anew = State::Ready { attempts: 0, first: Timestamp::ZERO, last: None };
-            self.standing.put(SeqRange::one(seq), anew);
+            // Attempts begin anew, but consumers have seen it.
+            let seen = parked.failures.first().filter(|_| parked.attempts > 0);
+            let first = seen.map_or(Timestamp::ZERO, |failure| failure.at);
+            self.standing.put(SeqRange::one(seq), State::Ready { attempts: 0, first, last: None });
             self.replayed.insert(seq, parked.key);
             self.failures.insert(seq, parked.failures.into_vec());
             done += 1;
@@ -432,7 +459,12 @@ impl Ledger {
         if parked {
             self.dead.push(std::mem::take(&mut self.parked));
         }
-        self.progress = Progress::starting_with(floor, self.parked.positions());
+        // Messages that the group is done with go where they should, whatever it does next.
+        let mut settled = self.parked.positions().clone();
+        for run in self.outgoing.runs_from(Seq::START) {
+            settled.insert(run);
+        }
+        self.progress = Progress::starting_with(floor, &settled);
         self.sweep = Some(Seq(u64::MAX - 1));
     }
 
@@ -447,6 +479,9 @@ impl Ledger {
             } else {
                 self.dead.push(std::mem::take(&mut self.parked));
             }
+        }
+        if through > Seq::START {
+            self.outgoing.remove(SeqRange::new(Seq(1), through));
         }
         if through > self.progress.floor() {
             self.progress.settle(SeqRange::new(Seq(1), through));
@@ -599,7 +634,8 @@ impl Ledger {
         let unsettled = self.progress.floor().next();
         let parked = self.parked.positions().first();
         let replayed = self.replayed.keys().next().copied();
-        [parked, replayed].into_iter().flatten().fold(unsettled, Seq::min)
+        let outgoing = self.outgoing.first_from(Seq::START).map(|(seq, _)| seq);
+        [parked, replayed, outgoing].into_iter().flatten().fold(unsettled, Seq::min)
     }
 }
 
@@ -608,8 +644,9 @@ fn attempts(state: Option<State>) -> u32 {
     state.map_or(0, |state| state.attempts())
 }
 
+/// When a message was first handed out, also if that does not count.
 fn first(state: Option<State>) -> Timestamp {
-    state.and_then(|state| state.first()).unwrap_or(Timestamp::ZERO)
+    state.map_or(Timestamp::ZERO, |state| state.handed_out_at())
 }
 
 fn forget_in<T>(map: &mut BTreeMap<Seq, T>, range: SeqRange) {

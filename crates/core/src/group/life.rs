@@ -57,6 +57,9 @@ impl Group {
                 failures: parked.failures.to_vec(),
             };
         }
+        if let Some((_, attempts)) = self.ledger.outgoing().get(seq) {
+            return Life { state: LifeState::Moving, attempts, first: None, failures: Vec::new() };
+        }
         if self.ledger.is_settled(seq) {
             return Life { state: LifeState::Settled, attempts: 0, first: None, failures: Vec::new() };
         }

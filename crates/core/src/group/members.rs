@@ -1,10 +1,12 @@
 //! Who takes part in a group, with how much credit, and whose turn it is.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fault::{Fault, planted};
 use crate::group::standing::{Bound, Standing, State};
 use crate::group::{Budget, Departure};
 use crate::seqset::SeqSet;
@@ -36,11 +38,25 @@ impl Credit {
     }
 }
 
+/// What a consumer asks for when it joins, beside its credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConsumerTerms {
+    /// The length of its leases, if not the group's.
+    pub lease: Option<Duration>,
+    /// Consumers of a higher rank are served first, while they have room.
+    pub rank: i32,
+}
+
+/// Where a consumer stands among those with room: the highest rank first, and within a rank in the order in which they
+/// came.
+type Place = (Reverse<i32>, ConsumerId);
+
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) name: Arc<str>,
     pub(crate) credit: Credit,
     pub(crate) bound: Bound,
+    pub(crate) terms: ConsumerTerms,
     pub(crate) held: SeqSet,
     /// Bytes of what it holds, where its credit asks for it.
     pub(crate) held_bytes: u64,
@@ -56,6 +72,10 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    fn place(&self, consumer: ConsumerId) -> Place {
+        (Reverse(self.terms.rank), consumer)
+    }
+
     pub(crate) fn room(&self) -> u64 {
         match self.credit {
             Credit::Slots { messages, bytes } => {
@@ -88,8 +108,13 @@ impl Member {
 pub(crate) struct Members {
     members: BTreeMap<ConsumerId, Member>,
     /// Those with room. Consumers are numbered as they come, so this is also the order of turns.
-    hungry: BTreeSet<ConsumerId>,
-    served: Option<ConsumerId>,
+    hungry: BTreeSet<Place>,
+    served: Option<Place>,
+    /// Members with another rank than 0.
+    ranked: usize,
+    /// The one that gets everything in a group with the strategy `sole`: the first that came. When it leaves, the next
+    /// one is the oldest of the highest rank.
+    sole: Option<ConsumerId>,
     /// Consumers with room for messages, but not for the bytes of the next message on offer.
     sated: Vec<ConsumerId>,
     /// Consumers that are gone, with the leases they still held. By number, so that the oldest consumers
@@ -129,8 +154,26 @@ impl Members {
         !self.hungry.is_empty() || !self.sated.is_empty()
     }
 
+    /// How many have room.
     pub(crate) fn hungry(&self) -> u64 {
         self.hungry.len() as u64
+    }
+
+    /// How many with room share what comes next: those of the highest rank.
+    pub(crate) fn takers(&self) -> u64 {
+        match self.hungry.first() {
+            Some(&(rank, _)) if self.is_ranked() => self.hungry.range(of_rank(rank)).count() as u64,
+            _ => self.hungry.len() as u64,
+        }
+    }
+
+    fn is_ranked(&self) -> bool {
+        self.ranked > 0 && !planted(Fault::RankIgnored)
+    }
+
+    /// The consumer that gets everything, with the strategy `sole`.
+    pub(crate) fn sole(&self) -> Option<ConsumerId> {
+        self.sole
     }
 
     pub(crate) fn get(&self, consumer: ConsumerId) -> Option<&Member> {
@@ -147,11 +190,19 @@ impl Members {
         present.or_else(|| self.leaving.get(&consumer).map(|leaving| &leaving.name)).cloned()
     }
 
-    pub(crate) fn join(&mut self, now: Timestamp, consumer: ConsumerId, name: Arc<str>, bound: Bound) {
+    pub(crate) fn join(
+        &mut self,
+        now: Timestamp,
+        consumer: ConsumerId,
+        name: Arc<str>,
+        bound: Bound,
+        terms: ConsumerTerms,
+    ) {
         let member = Member {
             name,
             credit: Credit::slots(0),
             bound,
+            terms,
             held: SeqSet::new(),
             held_bytes: 0,
             is_fed: false,
@@ -163,6 +214,8 @@ impl Members {
         };
         let before = self.members.insert(consumer, member);
         assert!(before.is_none(), "a consumer joins a group once");
+        self.ranked += usize::from(terms.rank != 0);
+        self.sole.get_or_insert(consumer);
         if bound == Bound::Clock {
             self.idle.insert((now + POLLER_IDLE_MAX, consumer));
         }
@@ -186,8 +239,12 @@ impl Members {
     /// The member is gone at once; what it held is released in its own time, a slice a turn. Leases that
     /// hang on the clock are not released by leaving. False if it was not a member.
     pub(crate) fn leave(&mut self, consumer: ConsumerId, departure: Departure) -> bool {
-        self.hungry.remove(&consumer);
         let Some(member) = self.members.remove(&consumer) else { return false };
+        self.hungry.remove(&member.place(consumer));
+        self.ranked -= usize::from(member.terms.rank != 0);
+        if self.sole == Some(consumer) {
+            self.sole = self.successor();
+        }
         let released = member.bound == Bound::Connection || departure == Departure::Goodbye;
         if !released {
             self.held -= member.held.count();
@@ -203,6 +260,15 @@ impl Members {
             }
         }
         true
+    }
+
+    /// The oldest member of the highest rank.
+    fn successor(&self) -> Option<ConsumerId> {
+        if self.ranked == 0 {
+            return self.members.keys().next().copied();
+        }
+        let places = self.members.iter().map(|(&consumer, member)| member.place(consumer));
+        places.min().map(|(_, consumer)| consumer)
     }
 
     /// The next consumer without a connection that has been silent for too long. Thousands may have come at one
@@ -242,23 +308,40 @@ impl Members {
 
     /// All with room.
     pub(crate) fn all_hungry(&self) -> impl Iterator<Item = ConsumerId> + '_ {
-        self.hungry.iter().copied()
+        self.hungry.iter().map(|&(_, consumer)| consumer)
     }
 
-    /// Whose turn it is among those with room.
+    /// Whose turn it is among those of the highest rank with room.
     pub(crate) fn next_hungry(&self) -> Option<ConsumerId> {
+        if !self.is_ranked() {
+            return self.next_of_any_rank();
+        }
+        let &first = self.hungry.first()?;
+        let (_, last) = of_rank(first.0).into_inner();
+        let served = self.served.filter(|served| served.0 == first.0);
+        let next = served.and_then(|served| self.hungry.range((Excluded(served), Included(last))).next());
+        Some(next.map_or(first.1, |&(_, consumer)| consumer))
+    }
+
+    /// Whose turn it is among all with room.
+    pub(crate) fn next_of_any_rank(&self) -> Option<ConsumerId> {
         let after = self.served.map_or(Unbounded, Excluded);
-        self.hungry.range((after, Unbounded)).next().or_else(|| self.hungry.first()).copied()
+        let next = self.hungry.range((after, Unbounded)).next().or_else(|| self.hungry.first());
+        next.map(|&(_, consumer)| consumer)
     }
 
     /// The consumer that was served last while it has room, and then the next.
     pub(crate) fn same_hungry(&self) -> Option<ConsumerId> {
-        self.served.filter(|served| self.hungry.contains(served)).or_else(|| self.next_hungry())
+        let highest = self.hungry.first().map(|&(rank, _)| rank);
+        let same = self.served.filter(|served| Some(served.0) == highest && self.hungry.contains(served));
+        same.map(|(_, consumer)| consumer).or_else(|| self.next_hungry())
     }
 
     /// The messages on offer are too large for this consumer, for this turn.
     pub(crate) fn sate(&mut self, consumer: ConsumerId) {
-        self.hungry.remove(&consumer);
+        if let Some(member) = self.members.get(&consumer) {
+            self.hungry.remove(&member.place(consumer));
+        }
         self.sated.push(consumer);
     }
 
@@ -271,12 +354,14 @@ impl Members {
 
     /// It is the next consumer's turn, although this one was given nothing.
     pub(crate) fn passed_over(&mut self, consumer: ConsumerId) {
-        self.served = Some(consumer);
+        if let Some(member) = self.members.get(&consumer) {
+            self.served = Some(member.place(consumer));
+        }
     }
 
     pub(crate) fn gave(&mut self, consumer: ConsumerId, seqs: SeqRange, bytes: u64) {
-        self.served = Some(consumer);
         let member = self.members.get_mut(&consumer).expect("only a member is given messages");
+        self.served = Some(member.place(consumer));
         self.held += member.held.insert(seqs);
         member.is_owed = member.bound == Bound::Clock;
         match &mut member.credit {
@@ -304,7 +389,8 @@ impl Members {
             && let Credit::Once { messages, .. } = &mut member.credit
         {
             *messages = 0;
-            self.hungry.remove(&consumer);
+            let place = member.place(consumer);
+            self.hungry.remove(&place);
         }
     }
 
@@ -367,8 +453,12 @@ impl Members {
             }
         }
         assert_eq!(self.held, held, "the messages held are those of all members and leavers");
+        let ranked = self.members.values().filter(|member| member.terms.rank != 0).count();
+        assert_eq!(self.ranked, ranked, "members with a rank are counted");
+        let sole = self.sole.is_some_and(|sole| self.members.contains_key(&sole));
+        assert_eq!(sole, self.any(), "one of the members would be the only one to be served");
         for (&consumer, member) in &self.members {
-            let is_hungry = self.hungry.contains(&consumer) || self.sated.contains(&consumer);
+            let is_hungry = self.hungry.contains(&member.place(consumer)) || self.sated.contains(&consumer);
             assert!(member.room() == 0 || is_hungry, "a member with room is served");
         }
     }
@@ -397,11 +487,17 @@ impl Members {
     }
 
     fn weigh(&mut self, consumer: ConsumerId) {
-        let has_room = self.members.get(&consumer).is_some_and(|member| member.room() > 0);
-        if has_room {
-            self.hungry.insert(consumer);
+        let Some(member) = self.members.get(&consumer) else { return };
+        let place = member.place(consumer);
+        if member.room() > 0 {
+            self.hungry.insert(place);
         } else {
-            self.hungry.remove(&consumer);
+            self.hungry.remove(&place);
         }
     }
+}
+
+/// All places of a rank.
+fn of_rank(rank: Reverse<i32>) -> std::ops::RangeInclusive<Place> {
+    (rank, ConsumerId(0))..=(rank, ConsumerId(u64::MAX))
 }

@@ -1,11 +1,11 @@
-//! Messages on their way to another stream: for a job, for a consumer, or because their retries are used up.
+//! Messages on their way to another stream: for a job, for a consumer, because their retries are used up, or because
+//! they have expired or were dropped.
 //!
 //! The messages of a job are fixed when it starts: all that are not settled then. It goes from the oldest on and
 //! puts ready messages on their way. A message that a consumer holds, or whose time has not come, is passed over and
 //! stays; messages that were settled meanwhile are passed over too. As with every move, a message is settled here
 //! and published there by entries of one frame, so a crash leaves it in one of the two streams.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::entry::{Ending, Route, Work};
@@ -53,12 +53,13 @@ impl Moves {
         asked > self.put_off.count() || asked < most.min(moving)
     }
 
-    /// Up to `most` messages are asked for at a time. Calls `ask` for each that has not been asked for.
-    fn ask(
+    /// Up to `most` messages of `count` are asked for at a time. Calls `ask` for each that has not been asked for.
+    fn ask<'a>(
         &mut self,
         now: Timestamp,
-        moving: &BTreeMap<Seq, Route>,
+        count: u64,
         most: u64,
+        next_from: impl Fn(Seq) -> Option<(Seq, &'a Route)>,
         mut ask: impl FnMut(Seq, &Route),
     ) {
         if self.again_at.take_if(|at| *at <= now).is_some() {
@@ -66,10 +67,14 @@ impl Moves {
                 self.asked.remove(run);
             }
         }
-        let mut lap = moving.len() as u64 + 1;
-        while lap > 0 && self.asked.count() < most.min(moving.len() as u64) {
+        let mut lap = count + 1;
+        let mut is_second = false;
+        while lap > 0 && self.asked.count() < most.min(count) {
             lap -= 1;
-            let Some((&seq, route)) = moving.range(self.asked_last.next()..).next() else {
+            let Some((seq, route)) = next_from(self.asked_last.next()) else {
+                if std::mem::replace(&mut is_second, true) {
+                    break;
+                }
                 self.asked_last = Seq::START;
                 continue;
             };
@@ -101,17 +106,32 @@ impl Group {
     }
 
     /// Asks for the contents of messages that are to be moved, once.
-    pub(super) fn ask_for_moves(&mut self, now: Timestamp, effects: &mut Effects) {
-        let Group { id, stream, moves, ledger, .. } = self;
+    pub(super) fn ask_for_moves(&mut self, now: Timestamp, durable: Seq, effects: &mut Effects) {
+        let Group { id, stream, moves, sends, ledger, .. } = self;
         // One after the other, so that messages without room do not keep back others that go elsewhere. An ordered
         // group asks for one at a time, and always for the first.
         if self.settings.strategy == Strategy::Ordered {
             moves.asked_last = Seq::START;
+            sends.asked_last = Seq::START;
         }
         let most = asked_max(self.settings.strategy);
-        moves.ask(now, ledger.moving(), most, |seq, route| {
+        let mut ask = |seq, route: &Route| {
             effects.moves.push(MoveOut { group: *id, stream: *stream, seq, to: route.to().cloned() });
-        });
+        };
+        let moving = ledger.moving();
+        let next_moving = |from| moving.range(from..).next().map(|(&seq, route)| (seq, route));
+        moves.ask(now, moving.len() as u64, most, next_moving, &mut ask);
+        let outgoing = ledger.outgoing();
+        if !outgoing.is_empty() {
+            // A full stream may drop messages before they can be read.
+            let next_outgoing = |from| outgoing.first_from(from).filter(|(seq, _)| *seq <= durable);
+            sends.ask(now, outgoing.count(), most, next_outgoing, &mut ask);
+        }
+    }
+
+    /// Keeps account of a message that is brought to another stream.
+    pub(super) fn moves_of(&mut self, seq: Seq) -> &mut Moves {
+        if self.ledger.outgoing().contains(seq) { &mut self.sends } else { &mut self.moves }
     }
 
     /// How many messages a job may have on their way at a time. Contents come when they come, so where order matters
@@ -207,7 +227,7 @@ impl Group {
         self.moves.ended(seq);
         self.decide(Decision::Stayed(seqs));
         if self.is_expired(stream, seq) {
-            self.done(now, stream, seqs, Ending::Expired);
+            self.let_go(now, stream, seqs, Ending::Expired);
         } else {
             let (candidates, view) = self.candidates(stream);
             candidates.stayed(view, seq);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry::{Cause, Ending, FailedMessage, Failure, ParkedMessage, Route};
+use crate::entry::{Cause, Ending, FailedMessage, Failure, MoveReason, ParkedMessage, Route};
+use crate::fault::{Fault, planted};
 use crate::group::decision::Decision;
 use crate::group::standing::{LastLease, Leased, State};
 use crate::group::{Group, Lease};
@@ -296,7 +297,10 @@ impl Group {
                 self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                 Outcome::Skipped
             }
-            Verb::Move(to) => self.start_move(stream, seq, to, MoveTerms::default()),
+            Verb::Move(to) => {
+                let (to, terms, why) = (to.clone(), MoveTerms::default(), MoveReason::Asked);
+                self.start_move(stream, seq, Route::Alone { to, terms, why })
+            }
         }
     }
 
@@ -386,6 +390,25 @@ impl Group {
     /// The group is done with messages that were not acked. No consumer may hold them.
     pub(super) fn done(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
         self.decide(Decision::Ended { seqs, how });
+        self.ended(now, stream, seqs, how);
+    }
+
+    /// The time of messages is over, or there is no room for them. The group is done with them, and they go to another
+    /// stream if its settings say so. No consumer may hold them.
+    pub(super) fn let_go(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
+        let (then, why) = match how {
+            Ending::Dropped => (&self.settings.on_dropped, MoveReason::Dropped),
+            _ => (&self.settings.on_expired, MoveReason::Expired),
+        };
+        let Some(to) = then.destination().filter(|_| !planted(Fault::EndsVanish)) else {
+            return self.done(now, stream, seqs, how);
+        };
+        let route = Route::Alone { to: to.clone(), terms: MoveTerms::default(), why };
+        self.decide(Decision::Sent { seqs, route });
+        self.ended(now, stream, seqs, how);
+    }
+
+    fn ended(&mut self, now: Timestamp, stream: &Stream, seqs: SeqRange, how: Ending) {
         let counter = match how {
             Ending::Skipped => &mut self.counters.skipped,
             Ending::Expired => &mut self.counters.expired,
@@ -421,7 +444,7 @@ impl Group {
         source: FailureSource,
     ) -> Outcome {
         if self.is_expired(stream, seq) {
-            self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+            self.let_go(now, stream, SeqRange::one(seq), Ending::Expired);
             return Outcome::Expired;
         }
         if is_exhausted(self.settings.max_retries, attempt) {
@@ -431,7 +454,10 @@ impl Group {
                     self.done(now, stream, SeqRange::one(seq), Ending::Skipped);
                     Outcome::Skipped
                 }
-                OnExhausted::Move(to) => self.start_move(stream, seq, &to, self.settings.move_terms),
+                OnExhausted::Move(to) => {
+                    let (terms, why) = (self.settings.move_terms, MoveReason::Exhausted);
+                    self.start_move(stream, seq, Route::Alone { to, terms, why })
+                }
             };
         }
         let until = match delay {
@@ -466,7 +492,7 @@ impl Group {
         for seq in seqs.seqs() {
             if self.is_expired(stream, seq) {
                 // The count of its attempts goes with it, as with all that is given back too late.
-                self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+                self.let_go(now, stream, SeqRange::one(seq), Ending::Expired);
                 continue;
             }
             self.decide(Decision::Snoozed { seqs: SeqRange::one(seq), at: now, until });
@@ -496,8 +522,7 @@ impl Group {
         Outcome::Parked
     }
 
-    fn start_move(&mut self, stream: &Stream, seq: Seq, to: &StreamName, terms: MoveTerms) -> Outcome {
-        let route = Route::Alone { to: to.clone(), terms };
+    fn start_move(&mut self, stream: &Stream, seq: Seq, route: Route) -> Outcome {
         self.decide(Decision::Moving { seqs: SeqRange::one(seq), route });
         self.key_changed(stream, seq);
         Outcome::Moving
@@ -505,20 +530,28 @@ impl Group {
 
     /// Where a message that is to be moved goes, and how often it was handed out.
     pub(crate) fn moving(&self, seq: Seq) -> Option<(&Route, u32)> {
-        let route = self.ledger.moving().get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
-        Some((route, self.attempts(seq).unwrap_or(0)))
+        let moving = self.ledger.moving().get(&seq).filter(|_| !self.ledger.is_swept(seq));
+        match moving {
+            Some(route) => Some((route, self.attempts(seq).unwrap_or(0))),
+            None => self.ledger.outgoing().get(seq),
+        }
     }
 
     /// The message is in its new stream.
     pub(crate) fn moved(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
-        self.moves.ended(seq);
-        self.done(now, stream, SeqRange::one(seq), Ending::Moved);
+        self.moves_of(seq).ended(seq);
+        if self.ledger.outgoing().contains(seq) {
+            // It was counted when its time was over, or when it was dropped.
+            self.decide(Decision::Ended { seqs: SeqRange::one(seq), how: Ending::Moved });
+        } else {
+            self.done(now, stream, SeqRange::one(seq), Ending::Moved);
+        }
     }
 
     /// There is no room for the message just now. It is asked for again later.
     pub(crate) fn put_off_move(&mut self, now: Timestamp, seq: Seq) {
         if self.moving(seq).is_some() {
-            self.moves.put_off(now, seq);
+            self.moves_of(seq).put_off(now, seq);
         }
     }
 
@@ -541,7 +574,7 @@ impl Group {
         let Some((_, attempts)) = self.moving(seq) else { return };
         let (attempt, source) = (Attempt(attempts), self.not_moved(seq, why));
         if self.is_expired(stream, seq) {
-            self.done(now, stream, SeqRange::one(seq), Ending::Expired);
+            self.let_go(now, stream, SeqRange::one(seq), Ending::Expired);
             return;
         }
         let until = ready_at(&self.settings.backoff, now, seq, attempt);
@@ -549,7 +582,7 @@ impl Group {
     }
 
     fn not_moved(&mut self, seq: Seq, why: &str) -> FailureSource {
-        self.moves.ended(seq);
+        self.moves_of(seq).ended(seq);
         FailureSource { cause: Cause::Nack, reason: self.reason(Some(why)), consumer: None }
     }
 

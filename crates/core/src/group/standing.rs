@@ -11,8 +11,8 @@ use crate::types::{Attempt, ConsumerId, Epoch, Grant, Seq, SeqRange, Timestamp};
 /// Where a message stands. A message is in exactly one of these states, or untouched, or settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// May go out now. `attempts` is how often it has been handed out so far, and `first` when that began, which
-    /// means nothing while it is zero times.
+    /// May go out now. `attempts` is how often it has been handed out so far, and `first` when that began: also if no
+    /// attempt counts any more, since its consumers gave it back. Zero if it was never handed out.
     Ready {
         attempts: u32,
         first: Timestamp,
@@ -95,13 +95,23 @@ impl State {
         }
     }
 
-    /// When the message was first handed out, if it ever was and that is known.
+    /// When the message was first handed out, if that counts as an attempt and is known.
     pub(crate) fn first(&self) -> Option<Timestamp> {
-        let first = match self {
+        Some(self.handed_out_at()).filter(|&first| self.attempts() > 0 && first > Timestamp::ZERO)
+    }
+
+    /// When the message was handed out for the first time that is known, also if that does not count as an attempt.
+    /// Zero for a message that never was.
+    pub(crate) fn handed_out_at(&self) -> Timestamp {
+        match self {
             State::Ready { first, .. } | State::Waiting { first, .. } | State::Moving { first, .. } => *first,
             State::Leased(lease) => lease.first,
-        };
-        Some(first).filter(|&first| self.attempts() > 0 && first > Timestamp::ZERO)
+        }
+    }
+
+    /// Whether the message was handed out before, also if that does not count as an attempt.
+    pub(crate) fn was_handed_out(&self) -> bool {
+        self.attempts() > 0 || self.handed_out_at() > Timestamp::ZERO
     }
 
     /// The lease that a late answer would have to name.

@@ -111,7 +111,7 @@ impl Group {
             in_flight: standing.leased(),
             ready: self.candidates.count(self.view(stream)).min(open),
             waiting: standing.waiting(),
-            moving,
+            moving: moving + self.ledger.outgoing().count(),
             parked: self.ledger.parked().count(),
             oldest_parked_age: self.ledger.parked().oldest().map(|(at, _)| now.since(at)),
             consumers: self.members.len(),

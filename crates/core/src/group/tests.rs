@@ -8,6 +8,7 @@
 //! | `publish id:x id:y` | messages with ids; groups are not told of those that are there already |
 //! | `publish 2 by 7.1.0`, `publish 2 after 5` | as producer 7's number 0 in epoch 1; only if the stream ends at 5 |
 //! | `A joins 2`, `A joins 2 of 300B` | A connects with two slots, or with bytes to go with them |
+//! | `A joins 2 with rank 5 lease 9s` | A is served before those of a lower rank, on leases of its own length |
 //! | `P polls 3`, `P polls 3 for 5s` | P asks once for up to three messages, on leases of its own length |
 //! | `A credit 4` | A now has four slots |
 //! | `A acks 1-3`, `A nacks 2`, `A nacks 2 in 5s` | A answers with the last leases it got for these |
@@ -33,8 +34,9 @@
 //! | `unreadable 2-3`, `unreadable` | their keys cannot be read back, or all keys can again |
 //! | `release` | messages that are not wanted are released |
 //! | `say first` | from here on deliveries say when their messages were first handed out |
+//! | `say again` | from here on deliveries say whether their messages were handed out before |
 //! | `A goodbye & +30s` | both in one turn |
-//! | `figures`, `status`, `jobs`, `parked`, `members` | what the group says about itself |
+//! | `figures`, `status`, `jobs`, `parked`, `members`, `moving` | what the group says about itself |
 //! | `life 3` | what became of a message |
 //! | `figures of others`, `stream` | what the second group says, and the stream |
 //! | `set …` | settings, before anything else or while it goes on |
@@ -42,6 +44,7 @@
 mod changes;
 mod checkpoints;
 mod damaged;
+mod ends;
 mod found;
 mod keys;
 mod leases;
@@ -66,13 +69,13 @@ use expect_test::Expect;
 pub(super) use expect_test::expect;
 
 use super::*;
-use crate::entry::{Entry, MessageMeta, MoveTrail, Origin, Selection, Work, entries};
+use crate::entry::{Entry, MessageMeta, MoveReason, MoveTrail, Origin, Selection, Work, entries};
 use crate::image::Taking;
 use crate::pace::Rate;
 use crate::producers::ProducerStamp;
 use crate::settings::{
-    Acks, Backoff, Checkpoint, Fairness, KeyLock, MoveTerms, OnExhausted, OnFull, OnParkedKey, Retention,
-    Retries, Strategy, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, KeyLock, MoveTerms, OnEnd, OnExhausted, OnFull, OnParkedKey,
+    Retention, Retries, Strategy, StreamSettings,
 };
 use crate::shard::{KeyRun, Moved, PublishOptions, Purge, Shard, Start, StreamFigures};
 use crate::types::{IdHash, KeyHash, Limits, PartKey, StreamName};
@@ -129,6 +132,7 @@ struct Stage {
     turn_goes_on: bool,
     moves_wait: bool,
     says_first: bool,
+    says_again: bool,
     /// The stream that messages came from.
     source: Option<StreamId>,
     /// Moves that the group has asked for and that are not brought over.
@@ -162,6 +166,7 @@ impl Stage {
             turn_goes_on: false,
             moves_wait: false,
             says_first: false,
+            says_again: false,
             source: None,
             moves: Vec::new(),
         }
@@ -231,6 +236,11 @@ impl Stage {
                 self.shard.delete_stream(source, true).expect("the stream exists");
                 self.finish_turn();
             }
+            ["moving"] => {
+                let group = self.group();
+                let figures = self.shard.figures(self.now, group).expect("the group exists");
+                self.say(&format!("moving {}", figures.moving));
+            }
             ["moves", how] => {
                 self.moves_wait = how == "wait";
                 if how == "go" {
@@ -240,6 +250,7 @@ impl Stage {
                 }
             }
             ["say", "first"] => self.says_first = true,
+            ["say", "again"] => self.says_again = true,
             ["release"] => {
                 self.shard.release();
                 self.finish_turn();
@@ -319,6 +330,7 @@ impl Stage {
         match *what {
             ["strategy", "single"] => settings.strategy = Strategy::Single,
             ["strategy", "pinned"] => settings.strategy = Strategy::Pinned,
+            ["strategy", "sole"] => settings.strategy = Strategy::Sole,
             ["strategy", "ordered"] => settings.strategy = Strategy::Ordered,
             ["strategy", "round", "robin"] => settings.strategy = Strategy::RoundRobin,
             ["batch", n] => settings.key_batch = number(n) as u32,
@@ -346,6 +358,8 @@ impl Stage {
                 let (create, keep_age) = (!terms.contains(&"existing"), terms.contains(&"aged"));
                 settings.move_terms = MoveTerms { create, keep_age };
             }
+            ["expired", "move"] => settings.on_expired = OnEnd::Move(elsewhere()),
+            ["dropped", "move"] => settings.on_dropped = OnEnd::Move(elsewhere()),
             ["step", time] => settings.priority_age_step = duration(time),
             ["rate", n, burst] => {
                 settings.rate = Some(Rate { per_second: number(n) as f64, burst: number(burst) as u32 });
@@ -472,6 +486,16 @@ impl Stage {
         let with = |verb| Settlement { verb, reason: reason.clone(), late: false, rest: None };
         let to = elsewhere();
         match *what {
+            ["joins", slots, "with", ref rest @ ..] => {
+                let after = |word| rest.iter().position(|other| *other == word).map(|at| rest[at + 1]);
+                let rank = after("rank").map_or(0, |rank| rank.parse().expect("a rank"));
+                let terms = ConsumerTerms { lease: after("lease").map(duration), rank };
+                let name = who.to_string();
+                let joined = self.shard.join_on(now, group, consumer, &name, Bound::Connection, terms);
+                joined.expect("a new member");
+                let credit = Credit::slots(number(slots) as u32);
+                self.shard.credit(now, group, consumer, credit).expect("a member");
+            }
             ["joins", slots, ref rest @ ..] => {
                 let name = who.to_string();
                 if let Err(refusal) = self.shard.join(now, group, consumer, &name, Bound::Connection) {
@@ -621,7 +645,8 @@ impl Stage {
             let when = if deliver.bound == Bound::Clock { " when durable" } else { "" };
             let first = deliver.first_received.0 as f64 / 1e6;
             let first = if self.says_first { format!(", first at {first}s") } else { String::new() };
-            self.say(&format!("deliver {}#{} to {who}{when}{first}", deliver.seqs, deliver.attempt.0));
+            let again = if self.says_again && deliver.redelivered { " again" } else { "" };
+            self.say(&format!("deliver {}#{}{again} to {who}{when}{first}", deliver.seqs, deliver.attempt.0));
             for (n, seq) in deliver.seqs.seqs().enumerate() {
                 let lease = Lease { epoch: self.shard.epoch(), seq, grant: deliver.grant.plus(n as u64) };
                 self.leases.insert((who, seq), lease);
@@ -654,7 +679,7 @@ impl Stage {
 
     fn bring_over(&mut self, moved: &MoveOut) {
         let origin = self.source.map(|source| {
-            let trail = Some(MoveTrail { home: source, seq: Seq(77), from: source });
+            let trail = Some(MoveTrail { home: source, seq: Seq(77), from: source, why: MoveReason::Asked });
             Origin { published: Timestamp::ZERO, receives: 3, trail }
         });
         let meta = MessageMeta { origin, ..MessageMeta::plain(100) };
@@ -899,6 +924,9 @@ fn describe(entry: &Entry) -> String {
         Entry::Moving { route, seqs, .. } => {
             let by = route.job().map(|job| format!(" by job {}", job.0)).unwrap_or_default();
             format!("moving {} to {}{by}", list(seqs), say_way(route.to()))
+        }
+        Entry::Sent { route, ranges, .. } => {
+            format!("{:?} {}, sent to {}", route.why(), list(ranges), say_way(route.to())).to_lowercase()
         }
         Entry::Stayed { ranges, .. } => format!("stayed {}", list(ranges)),
         Entry::JobPassed { job, ranges, .. } => format!("job {} passes {}", job.0, list(ranges)),

@@ -249,14 +249,18 @@ impl Group {
     pub(crate) fn wanted_count(&self, stream: &Stream) -> u64 {
         let progress = &self.ledger.progress();
         let unsettled = progress.unsettled_through(stream.durable);
-        unsettled + self.ledger.parked().count() + self.ledger.replayed_count()
+        unsettled
+            + self.ledger.parked().count()
+            + self.ledger.replayed_count()
+            + self.ledger.outgoing().count()
     }
 
-    /// The oldest message that is in process or parked: wanted whatever the stream keeps.
+    /// The oldest message that is in process, parked or on its way to another stream: wanted whatever the stream keeps.
     pub(crate) fn oldest_held(&self) -> Option<Seq> {
         let parked = self.ledger.parked().positions().first();
         let standing = self.ledger.standing().run_from(Seq(1)).map(|(run, _)| run.first);
-        [parked, standing].into_iter().flatten().min()
+        let outgoing = self.ledger.outgoing().first_from(Seq(1)).map(|(seq, _)| seq);
+        [parked, standing, outgoing].into_iter().flatten().min()
     }
 
     /// How the group holds on to a message, and up to which one it does so likewise.
@@ -285,6 +289,7 @@ impl Group {
     }
 
     /// Drops the messages that are neither leased, nor on their way to another stream, nor parked. Returns how many.
+    /// An operator asked for it, so they go nowhere else.
     pub(crate) fn drop_ready(&mut self, now: Timestamp, stream: &Stream) -> u64 {
         let before = self.counters.dropped;
         // What a reset or a purge has ended only waits to be forgotten.
@@ -294,7 +299,7 @@ impl Group {
             let (hold, until) = self.hold(next);
             let last = until.min(stream.last);
             if hold == Hold::Wanted {
-                self.drop_messages(now, stream, SeqRange::new(next, last));
+                self.drop_some(now, stream, SeqRange::new(next, last), Group::done);
             }
             next = last.next();
         }
@@ -304,6 +309,16 @@ impl Group {
     /// These are gone, to make room: the stream is full and lets go of its oldest. Leased and parked
     /// messages are not among them.
     pub(crate) fn drop_messages(&mut self, now: Timestamp, stream: &Stream, range: SeqRange) {
+        self.drop_some(now, stream, range, Group::let_go);
+    }
+
+    fn drop_some(
+        &mut self,
+        now: Timestamp,
+        stream: &Stream,
+        range: SeqRange,
+        end: impl Fn(&mut Group, Timestamp, &Stream, SeqRange, Ending),
+    ) {
         let mut next = self.ledger.unsettled_from(range.first);
         while next <= range.last {
             let rest = SeqRange::new(next, range.last);
@@ -323,7 +338,7 @@ impl Group {
                     candidates.withdraw_all(view, seqs);
                 }
             }
-            self.done(now, stream, seqs, Ending::Dropped);
+            end(self, now, stream, seqs, Ending::Dropped);
             next = self.ledger.unsettled_from(last.next());
         }
     }

@@ -191,7 +191,8 @@ impl Shard {
         if consumers > 0 && condition.unused {
             return Err(ChangeRefusal::InUse { consumers });
         }
-        let (messages, _) = self.held(of);
+        let outgoing = of.groups.iter().map(|(_, group)| self.groups[group].ledger.outgoing().count());
+        let messages = self.held(of).0.max(outgoing.sum());
         if messages > 0 && condition.empty && !planted(Fault::DeletedThoughNotEmpty) {
             return Err(ChangeRefusal::NotEmpty { messages });
         }
@@ -488,5 +489,5 @@ pub enum ResubmitRefusal {
 /// Whether a stream of that name may have a group with these settings.
 pub(super) fn check_group(stream: &StreamName, settings: &GroupSettings) -> Result<(), SettingsError> {
     settings.check()?;
-    settings.on_exhausted.check_source(stream)
+    settings.check_source(stream)
 }

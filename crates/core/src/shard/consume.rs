@@ -1,7 +1,9 @@
 //! Members, credit, and the end of leases.
 
 use crate::group::scan::KeyRun;
-use crate::group::{Bound, Credit, Departure, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement};
+use crate::group::{
+    Bound, ConsumerTerms, Credit, Departure, LeaseRun, NotYours, Outcome, OutcomeRun, Settlement,
+};
 use crate::settings::Retention;
 use crate::shard::Shard;
 use crate::types::{ConsumerId, GroupId, SeqRange, StreamId, Timestamp};
@@ -81,6 +83,19 @@ impl Shard {
         name: &str,
         bound: Bound,
     ) -> Result<(), MemberRefusal> {
+        self.join_on(now, group, consumer, name, bound, ConsumerTerms::default())
+    }
+
+    /// Joins on terms of its own.
+    pub fn join_on(
+        &mut self,
+        now: Timestamp,
+        group: GroupId,
+        consumer: ConsumerId,
+        name: &str,
+        bound: Bound,
+        terms: ConsumerTerms,
+    ) -> Result<(), MemberRefusal> {
         let of = self.groups.get_mut(&group).ok_or(MemberRefusal::NoSuchGroup)?;
         if of.has_member(consumer) {
             return Err(MemberRefusal::AlreadyAMember);
@@ -90,7 +105,7 @@ impl Shard {
         if of.consumers() >= limit as usize {
             return Err(MemberRefusal::TooManyConsumers { limit });
         }
-        of.join(now, consumer, name, bound);
+        of.join(now, consumer, name, bound, terms);
         self.touch(group);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use forebay_model::limits::PRIORITY_MAX;
 
-use crate::entry::{self, Cause, JobEnd, JobFailure, MessageMeta, MoveTrail, Origin, Route};
+use crate::entry::{self, Cause, JobEnd, JobFailure, MessageMeta, MoveReason, MoveTrail, Origin, Route};
 use crate::fault::{Fault, planted};
 use crate::group::{Group, Hold, Job};
 use crate::producers::{ProducerRefusal, ProducerStamp, Verdict};
@@ -357,15 +357,18 @@ impl Shard {
         let mut next = self.oldest_wanted(stream.id).expect("the stream exists");
         let mut chosen: Vec<SeqRange> = Vec::new();
         let groups = stream.groups.iter().map(|(_, group)| &self.groups[group]);
-        // The groups, with what each has too much of, and whether it wants the messages that are looked at.
-        let mut groups: Vec<(&Group, (u64, u64), bool)> =
-            groups.map(|group| (group, excess(limits, held_by(stream, group), more), false)).collect();
+        let mut groups: Vec<Excess<'_>> = groups
+            .map(|group| {
+                let over = excess(limits, held_by(stream, group), more);
+                Excess { group, over, dropped: 0, wants: false }
+            })
+            .collect();
         for _ in 0..DROP_STRETCHES_MAX {
             let (mut last, mut held, mut gain) = (stream.last, None, (0, 0));
-            if next > last || groups.iter().all(|(_, over, _)| *over == (0, 0)) {
+            if next > last || groups.iter().all(|of| of.over == (0, 0)) {
                 break;
             }
-            for (group, over, wants) in &mut groups {
+            for Excess { group, over, wants, .. } in &mut groups {
                 let (hold, until) = group.hold(next);
                 *wants = hold == Hold::Wanted;
                 match hold {
@@ -379,14 +382,15 @@ impl Shard {
             if held.is_none() && gain != (0, 0) {
                 let some = enough_of(stream, SeqRange::new(next, last), gain);
                 let bytes = stream.timeline.bytes(some);
-                for (_, over, _) in groups.iter_mut().filter(|(.., wants)| *wants) {
+                for Excess { over, dropped, .. } in groups.iter_mut().filter(|of| of.wants) {
                     *over = (over.0.saturating_sub(some.count()), over.1.saturating_sub(bytes));
+                    *dropped += some.count();
                 }
                 crate::types::push_range(&mut chosen, some);
             }
             next = held.unwrap_or(last).next();
         }
-        groups.iter().all(|(_, over, _)| *over == (0, 0)).then_some(Room::Drop(chosen))
+        groups.iter().all(|of| of.over == (0, 0) && of.can_drop()).then_some(Room::Drop(chosen))
     }
 
     /// Lets go of what room was found in.
@@ -432,14 +436,23 @@ impl Shard {
         let target = self.find_target(now, &route, meta);
         let known = meta.origin;
         let published = known.map_or(published, |origin| origin.published);
+        let why = route.why();
         let receives = match route {
             Route::Alone { .. } => known.map_or(0, |origin| origin.receives).saturating_add(attempts),
             // It begins anew.
             Route::Job { .. } => 0,
         };
         let known = known.and_then(|origin| origin.trail);
+        // Two streams that send expired or dropped messages to each other would pass them around for ever.
+        let came_from = known.filter(|trail| trail.why.is_end()).map(|trail| trail.from);
+        let returns = |target: &StreamId| why.is_end() && attempts == 0 && came_from == Some(*target);
+        let target = target.and_then(|target| match returns(&target) {
+            true => Err(Obstacle::Lasting(JobFailure::Refused(RETURNS.into()))),
+            false => Ok(target),
+        });
         let (home, first) = known.map_or((from, seq), |trail| (trail.home, trail.seq));
-        let origin = Some(Origin { published, receives, trail: Some(MoveTrail { home, seq: first, from }) });
+        let origin =
+            Some(Origin { published, receives, trail: Some(MoveTrail { home, seq: first, from, why }) });
         let age_max = target.as_ref().ok().and_then(|target| self.streams[target].settings.max_age());
         let keeps_age = matches!(route, Route::Alone { terms, .. } if terms.keep_age);
         let over = age_max.filter(|_| keeps_age).map(|age| published + age);
@@ -447,6 +460,10 @@ impl Shard {
         let expires = over.filter(|over| *over <= now + YEAR);
         let moved = MessageMeta { id: None, not_before: None, expires, origin, ..*meta };
         let admitted = target.and_then(|target| {
+            // Two full streams that drop to each other would pass their messages around for ever.
+            if why == MoveReason::Dropped && self.would_drop(now, target, &moved) {
+                return Err(Obstacle::Passing);
+            }
             let admitted = self.admit(now, target, &[moved], PublishOptions::default());
             admitted.map(|_| target).map_err(|refusal| match refusal {
                 PublishRefusal::Full { .. } | PublishRefusal::TooFast { .. } => Obstacle::Passing,
@@ -470,6 +487,15 @@ impl Shard {
         let range = self.store(now, target, &[moved], None, &mut Vec::new());
         let seq = range.expect("a message without an id is new").first;
         Ok(Moved { stream: target, seq, meta: moved })
+    }
+
+    /// Whether a stream would have to drop messages for this one, and they would go to another stream in turn.
+    fn would_drop(&self, now: Timestamp, target: StreamId, message: &MessageMeta) -> bool {
+        let mut groups = self.streams[&target].groups.iter().map(|(_, group)| &self.groups[group]);
+        groups.any(|group| group.settings.on_dropped.destination().is_some())
+            && self
+                .check_admissible(now, target, std::slice::from_ref(message), PublishOptions::default())
+                .is_ok_and(|stretches| stretches > 0)
     }
 
     /// The stream that a message goes to. One that is not there is created if that is how it goes.
@@ -519,7 +545,7 @@ impl Shard {
                 of.put_off_move(now, seq);
                 MoveRefusal::Later
             }
-            (Route::Alone { to, terms }, Obstacle::Lasting(why)) => {
+            (Route::Alone { to, terms, .. }, Obstacle::Lasting(why)) => {
                 let why = match why {
                     JobFailure::Refused(why) => why,
                     _ => "no such stream".into(),
@@ -587,6 +613,8 @@ impl Shard {
     }
 }
 
+const RETURNS: &str = "it came from there, and no consumer has had it since";
+
 /// Why a message cannot go to another stream.
 enum Obstacle {
     /// The stream has no room just now.
@@ -612,6 +640,25 @@ impl Plan {
             Plan::Store { room: Room::Drop(chosen), .. } => chosen.len(),
             _ => 0,
         }
+    }
+}
+
+/// A group that has too much for the limits of its stream.
+struct Excess<'a> {
+    group: &'a Group,
+    /// Messages and bytes that are too much.
+    over: (u64, u64),
+    /// Messages that are dropped in this group.
+    dropped: u64,
+    /// Whether it wants the messages that are looked at.
+    wants: bool,
+}
+
+impl Excess<'_> {
+    /// Dropping makes no room where dropped messages go to another stream and too many wait for that.
+    fn can_drop(&self) -> bool {
+        let sent = self.group.ledger.outgoing().count() + self.dropped;
+        self.group.settings.on_dropped.destination().is_none() || self.dropped == 0 || sent <= OUTGOING_FREE
     }
 }
 
@@ -647,14 +694,24 @@ fn enough_of(stream: &Stream, stretch: SeqRange, (messages, bytes): (u64, u64)) 
     SeqRange::starting(stretch.first, low)
 }
 
+/// Messages that a group is done with and that still have to be brought to another stream do not count against the
+/// limits of theirs, up to this many. More of them do, so that a stream whose messages find no room in the other one
+/// does not grow without bound.
+pub(crate) const OUTGOING_FREE: u64 = 10_000;
+
 pub(crate) fn held_by(stream: &Stream, group: &Group) -> (u64, u64) {
+    held_with(stream, group, group.ledger.outgoing().count().saturating_sub(OUTGOING_FREE))
+}
+
+/// What a group holds, with so many of the messages that it is done with and has to bring to another stream.
+pub(crate) fn held_with(stream: &Stream, group: &Group, outgoing: u64) -> (u64, u64) {
     let progress = &group.ledger.progress();
     let floor = progress.floor();
     let span = stream.last.0.saturating_sub(floor.0);
     let unsettled = span.saturating_sub(progress.above().count());
     let above = (span > 0).then(|| stream.timeline.bytes(SeqRange::new(floor.next(), stream.last)));
     let unsettled_bytes = above.unwrap_or(0) as u128 * u128::from(unsettled) / u128::from(span.max(1));
-    let aside = group.ledger.parked().count() + group.ledger.replayed_count();
+    let aside = group.ledger.parked().count() + group.ledger.replayed_count() + outgoing;
     // Those that lie behind are taken to be as large as the rest.
     let kept = (stream.first <= stream.last).then(|| SeqRange::new(stream.first, stream.last));
     let aside_bytes = kept.map_or(0, |kept| {

@@ -11,7 +11,7 @@ use crate::entry::{
     Cause, Ending, FailedMessage, Failure, JobEnd, LeasedRun, Messages, ParkedMessage, Route, Selection, Work,
 };
 use crate::group::{Bound, Credit, Departure, Effects};
-use crate::settings::{Backoff, GroupSettings, MoveTerms, SettingsError, Strategy as Choice, StreamSettings};
+use crate::settings::{Backoff, GroupSettings, SettingsError, Strategy as Choice, StreamSettings};
 use crate::types::{ConsumerId, GroupName, JobId, KeyHash, Seq, SeqRange};
 use std::time::Duration;
 
@@ -93,8 +93,13 @@ fn entry() -> impl Strategy<Value = Entry> {
         }),
         (group(), range()).prop_map(|(group, range)| Entry::Moving {
             group,
-            route: Route::Alone { to: StreamName::stored("b"), terms: MoveTerms::default() },
+            route: Route::usual("b"),
             seqs: vec![SeqRange::one(range.first)]
+        }),
+        (group(), ranges()).prop_map(|(group, ranges)| Entry::Sent {
+            group,
+            route: Route::usual("b"),
+            ranges
         }),
         (group(), near()).prop_map(|(group, range)| Entry::Replayed {
             group,

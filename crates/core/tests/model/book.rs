@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_core::entry::{Entry, Failure, Route};
 use forebay_core::group::{Bound, Lease};
-use forebay_core::types::{ConsumerId, Epoch, Grant, JobId, Seq, SeqRange, Timestamp};
+use forebay_core::types::{ConsumerId, Epoch, Grant, GroupId, JobId, Seq, SeqRange, Timestamp};
 
 /// Failures of one message that are remembered.
 const HISTORY_MAX: usize = 5;
@@ -29,6 +29,10 @@ pub(crate) enum State {
     },
     Parked,
     Moving {
+        route: Route,
+    },
+    /// The group is done with it, and it still has to be brought to another stream.
+    Sent {
         route: Route,
     },
     Settled(How),
@@ -54,6 +58,8 @@ pub(crate) struct Item {
     pub(crate) attempts: u32,
     /// When it was first handed out, if it was.
     pub(crate) first: Timestamp,
+    /// It was handed out before, whether that counts or not.
+    pub(crate) seen: bool,
     /// The lease that a late ack may still name.
     pub(crate) last: Option<Lease>,
     pub(crate) replayed: bool,
@@ -62,15 +68,27 @@ pub(crate) struct Item {
 
 impl Item {
     pub(crate) fn new(state: State) -> Item {
-        Item { state, attempts: 0, first: Timestamp::ZERO, last: None, replayed: false, history: Vec::new() }
+        Item {
+            state,
+            attempts: 0,
+            first: Timestamp::ZERO,
+            seen: false,
+            last: None,
+            replayed: false,
+            history: Vec::new(),
+        }
     }
 
     pub(crate) fn is_terminal(&self) -> bool {
-        matches!(self.state, State::Parked | State::Settled(_))
+        matches!(self.state, State::Parked | State::Sent { .. } | State::Settled(_))
     }
 
     pub(crate) fn is_parked(&self) -> bool {
         self.state == State::Parked
+    }
+
+    pub(crate) fn is_sent(&self) -> bool {
+        matches!(self.state, State::Sent { .. })
     }
 
     pub(crate) fn is_leased(&self) -> bool {
@@ -90,11 +108,17 @@ impl Item {
         if self.attempts == 0 {
             self.first = at;
         }
+        self.seen = true;
         self.attempts += 1;
     }
 
     pub(crate) fn settle(&mut self, how: How) {
         *self = Item::new(State::Settled(how));
+    }
+
+    /// Its time is over, or the stream was full, and it goes to another stream.
+    pub(crate) fn send(&mut self, route: Route) {
+        *self = Item { attempts: self.attempts, ..Item::new(State::Sent { route }) };
     }
 
     pub(crate) fn remember(&mut self, failure: Failure) {
@@ -175,7 +199,7 @@ impl Book {
 
     pub(crate) fn reset(&mut self, floor: Seq, parked: bool) {
         for (&seq, item) in &mut self.items {
-            if item.is_parked() && !parked {
+            if item.is_parked() && !parked || item.is_sent() {
                 continue;
             }
             let state = if seq <= floor { State::Settled(How::Before) } else { State::Untouched };
@@ -249,6 +273,7 @@ impl Book {
                         item.first = message.failure.at;
                     }
                     item.attempts = item.attempts.max(message.failure.attempt);
+                    item.seen = true;
                     item.remember(message.failure.clone());
                     item.state = State::Waiting { until: message.until };
                 }
@@ -257,12 +282,14 @@ impl Book {
                 for message in messages {
                     let item = self.item(message.seq);
                     item.attempts = item.attempts.max(message.failure.attempt);
+                    item.seen |= item.attempts > 0;
                     item.park(message.failure.clone());
                 }
             }
             Entry::Moving { route, seqs, .. } => each(seqs, |seq| {
                 self.item(seq).set_out(route.clone());
             }),
+            Entry::Sent { route, ranges, .. } => each(ranges, |seq| self.item(seq).send(route.clone())),
             Entry::Stayed { ranges, .. } => each(ranges, |seq| self.item(seq).stay()),
             Entry::JobStarted { job, at, .. } => {
                 self.jobs.insert(*job, *at);
@@ -301,5 +328,31 @@ impl Book {
 fn each(ranges: &[SeqRange], mut act: impl FnMut(Seq)) {
     for range in ranges {
         range.seqs().for_each(&mut act);
+    }
+}
+
+/// The group whose messages an entry is about.
+pub(crate) fn group_of(entry: &Entry) -> Option<GroupId> {
+    match entry {
+        Entry::Handed { group, .. }
+        | Entry::Leased { group, .. }
+        | Entry::Acked { group, .. }
+        | Entry::Failed { group, .. }
+        | Entry::Returned { group, .. }
+        | Entry::Snoozed { group, .. }
+        | Entry::Parked { group, .. }
+        | Entry::Skipped { group, .. }
+        | Entry::Moving { group, .. }
+        | Entry::Replayed { group, .. }
+        | Entry::Discarded { group, .. }
+        | Entry::KeysFound { group, .. }
+        | Entry::JobStarted { group, .. }
+        | Entry::JobEnded { group, .. }
+        | Entry::JobPassed { group, .. }
+        | Entry::Stayed { group, .. }
+        | Entry::Sent { group, .. }
+        | Entry::Extended { group, .. }
+        | Entry::Reset { group, .. } => Some(*group),
+        _ => None,
     }
 }

@@ -59,7 +59,7 @@ impl World {
         assert_eq!(figures.in_flight, book.count(Item::is_leased), "in flight");
         let waiting = |item: &Item| matches!(item.state, State::Waiting { .. });
         assert_eq!(figures.waiting, book.count(waiting), "waiting");
-        let moving = |item: &Item| matches!(item.state, State::Moving { .. });
+        let moving = |item: &Item| matches!(item.state, State::Moving { .. } | State::Sent { .. });
         assert_eq!(figures.moving, book.count(moving), "moving");
         assert_eq!(figures.parked, book.count(Item::is_parked), "parked");
         assert_eq!(figures.consumers, group.members.len(), "consumers");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
-    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnExhausted, OnFull, OnParkedKey, Retention,
-    Retries, Strategy as Sharing, StreamSettings,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnEnd, OnExhausted, OnFull, OnParkedKey,
+    Retention, Retries, Strategy as Sharing, StreamSettings,
 };
 use forebay_core::shard::Purge;
 use forebay_core::types::StreamName;
@@ -71,6 +71,8 @@ pub(crate) enum Command {
         slot: u8,
         clock: bool,
         credit: Amount,
+        /// Its rank, and the length of its leases in milliseconds.
+        terms: (i32, Option<u64>),
     },
     Credit {
         group: u8,
@@ -214,8 +216,8 @@ pub(crate) fn command() -> impl Strategy<Value = (Command, bool)> {
     let command = prop_oneof![
         22 => (stream(), prop::collection::vec(wish(), 1..8), expect(), stamp())
             .prop_map(|(stream, wishes, expect, stamp)| Command::Publish { stream, wishes, expect, stamp }),
-        10 => (group(), slot.clone(), any::<bool>(), amount())
-            .prop_map(|(group, slot, clock, credit)| Command::Join { group, slot, clock, credit }),
+        10 => (group(), slot.clone(), any::<bool>(), amount(), terms())
+            .prop_map(|(group, slot, clock, credit, terms)| Command::Join { group, slot, clock, credit, terms }),
         6 => (group(), slot.clone(), amount())
             .prop_map(|(group, slot, credit)| Command::Credit { group, slot, credit }),
         4 => (group(), slot, any::<bool>())
@@ -337,6 +339,10 @@ fn job() -> impl Strategy<Value = Command> {
     })
 }
 
+fn terms() -> impl Strategy<Value = (i32, Option<u64>)> {
+    (prop::sample::select(vec![0, 0, 0, 1, -1]), prop::option::weighted(0.2, Just(7_000u64)))
+}
+
 pub(crate) fn stream_settings() -> impl Strategy<Value = StreamSettings> {
     let retention = prop_oneof![
         6 => Just(Retention::Work),
@@ -368,6 +374,7 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         Sharing::Ordered,
         Sharing::Pinned,
         Sharing::Single,
+        Sharing::Sole,
     ]);
     let batch = prop::sample::select(vec![1u32, 1, 2, 4]);
     let lock = prop::sample::select(vec![KeyLock::Delivery, KeyLock::Position]);
@@ -383,6 +390,7 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
         0u8..5,
         prop::sample::select(vec![30u64, 30, 2]),
         prop::sample::select(vec![0.0f64, 0.0, 0.5]),
+        (0u8..6, 0u8..6),
     );
     let other = (
         prop::sample::select(vec![Acks::Journal, Acks::Journal, Acks::Checkpoint]),
@@ -410,6 +418,12 @@ pub(crate) fn group_settings() -> impl Strategy<Value = GroupSettings> {
             3 => OnExhausted::Skip,
             _ => OnExhausted::Move(stream_name(2)),
         };
+        let then = |n: u8| match n {
+            0 => OnEnd::Move(stream_name(1)),
+            1 => OnEnd::Move(stream_name(2)),
+            _ => OnEnd::Discard,
+        };
+        (settings.on_expired, settings.on_dropped) = (then(failing.4.0), then(failing.4.1));
         settings.move_terms.create = other.3;
         settings.message_timeout = secs(failing.2);
         settings.backoff = Backoff { jitter: failing.3, ..Backoff::default() };

@@ -101,17 +101,20 @@ impl World {
             key: Some(message.key).filter(|key| key.0 != 0),
             priority: message.priority,
             expires: Some(message.expires).filter(|at| *at < FOREVER),
-            origin: message.from.map(|from| Origin {
+            origin: message.from.map(|(from, why)| Origin {
                 published: message.published,
                 receives: 9,
-                trail: Some(MoveTrail { home: from, seq: Seq(1), from }),
+                trail: Some(MoveTrail { home: from, seq: Seq(1), from, why }),
             }),
             ..MessageMeta::plain(SIZE)
         };
         let state = self.groups[&group].book.items[&seq].state.clone();
-        let State::Moving { route } = state else { panic!("{seq} is asked for, but it is {state:?}") };
+        let (State::Moving { route } | State::Sent { route }) = state else {
+            panic!("{seq} is asked for, but it is {state:?}")
+        };
+        let attempts = self.groups[&group].book.items[&seq].attempts;
         let target = match (&route, message.from) {
-            (Route::Job { to: None, .. }, from) => from,
+            (Route::Job { to: None, .. }, from) => from.map(|(from, _)| from),
             (route, _) => route.to().and_then(|to| self.shard.stream_named(to)),
         };
         let before: Vec<(GroupId, Vec<Seq>)> = self
@@ -124,11 +127,20 @@ impl World {
             Ok(Moved { stream: target, seq: first, meta: moved }) => {
                 self.of(group).book.item(seq).settle(How::Moved);
                 let receives = moved.origin.map(|origin| origin.receives);
+                let why = moved.origin.and_then(|origin| origin.trail).map(|trail| trail.why);
+                assert_eq!(why, Some(route.why()), "a moved message says why");
+                let came = message.from.filter(|(from, why)| *from == target && why.is_end());
+                let returns = came.is_some() && route.why().is_end() && attempts == 0;
+                assert!(!returns, "a message does not go in circles without a consumer");
                 if let Some(job) = route.job() {
                     assert_eq!(receives, Some(0), "what a job moves begins anew");
                     if let Some(job) = self.of(group).jobs.get_mut(&job) {
                         job.done += 1;
                     }
+                }
+                if route.job().is_none() {
+                    let before = message.from.map_or(0, |_| 9);
+                    assert_eq!(receives, Some(before + attempts), "a moved message keeps its count");
                 }
                 let new = || {
                     let to = route.to().expect("where a message goes back to is there");
@@ -145,17 +157,30 @@ impl World {
                 assert!(held_up, "only a full stream takes nothing");
             }
             Err(MoveRefusal::Kept) => {
-                assert!(target.is_none(), "a message goes where it can");
+                // The job may have failed because of another message, while there was no room for this one.
+                let job = route.job().map(|job| self.shard.job(group, job));
+                let is_over = job.is_some_and(|job| !job.is_some_and(forebay_core::group::Job::is_running));
+                assert!(target.is_none() || is_over, "a message goes where it can");
                 let now = self.now;
                 let (of, stream) = self.both(group);
                 if !of.book.item(seq).replayed && stream.is_expired(now, seq) {
-                    return of.book.item(seq).settle(How::Expired);
+                    return of.let_go(seq, How::Expired);
                 }
-                let Route::Alone { to, terms } = route else { return of.book.item(seq).stay() };
+                let Route::Alone { to, terms, .. } = route else { return of.book.item(seq).stay() };
                 assert!(!terms.create, "a stream that is not there is made");
                 let why = format!("cannot be moved to {to}: no such stream");
                 let attempt = of.book.item(seq).attempts;
                 of.try_again(now, seq, None, failure(now, attempt, Cause::Nack, Some(&why), None));
+            }
+            Err(MoveRefusal::Parked) => {
+                let returns = message.from.is_some_and(|(from, why)| why.is_end() && Some(from) == target);
+                let ends = route.why().is_end() && attempts == 0;
+                assert!(returns && ends, "only a message that would go in circles is parked");
+                let to = route.to().expect("it has a destination");
+                let why =
+                    format!("cannot be moved to {to}: it came from there, and no consumer has had it since");
+                let now = self.now;
+                self.of(group).park(now, seq, Cause::Nack, Some(&why), None);
             }
             Err(other) => panic!("a message that is to be moved was not: {other}"),
         }
@@ -166,7 +191,7 @@ impl World {
             let group = self.groups.get_mut(id).expect("it was there just now");
             for &seq in droppable.iter().filter(|&&seq| self.shard.is_settled(*id, seq)) {
                 if !group.book.items[&seq].is_terminal() {
-                    group.book.item(seq).settle(How::Dropped);
+                    group.let_go(seq, How::Dropped);
                 }
             }
         }

@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::entry::{Cause, Failure, MessageMeta, Route, Work};
-use forebay_core::group::{Bound, Credit, Deliver, Departure, Lease, NotYours, Outcome, Settlement, Verb};
+use forebay_core::entry::{Cause, Failure, MessageMeta, MoveReason, Route, Work};
+use forebay_core::group::{
+    Bound, ConsumerTerms, Credit, Deliver, Departure, Lease, NotYours, Outcome, Settlement, Verb,
+};
 use forebay_core::producers::ProducerStamp;
 use forebay_core::settings::{
     Acks, GroupSettings, KeyLock, MoveTerms, OnExhausted, OnParkedKey, Retention, Strategy, StreamSettings,
@@ -31,8 +33,8 @@ pub(crate) struct Message {
     pub(crate) not_before: Timestamp,
     pub(crate) expires: Timestamp,
     pub(crate) published: Timestamp,
-    /// The stream that it was moved from.
-    pub(crate) from: Option<StreamId>,
+    /// The stream that it was moved from, and why.
+    pub(crate) from: Option<(StreamId, MoveReason)>,
 }
 
 #[derive(Debug)]
@@ -158,6 +160,7 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) bound: Bound,
     pub(crate) credit: Credit,
+    pub(crate) terms: ConsumerTerms,
     /// Whether it was given something since it asked.
     pub(crate) fed: bool,
     pub(crate) seen: Timestamp,
@@ -199,6 +202,8 @@ pub(crate) struct Group {
     /// Who was last given messages of a key, since members last changed.
     pub(crate) pins: BTreeMap<KeyHash, ConsumerId>,
     pub(crate) served: Option<ConsumerId>,
+    /// The one that gets everything, if the strategy is that.
+    pub(crate) sole: Option<ConsumerId>,
     /// The messages handed out and their times, since the rate last changed.
     pub(crate) paced: Vec<(Timestamp, u64)>,
 }
@@ -224,6 +229,7 @@ impl Group {
             window_changed: false,
             pins: BTreeMap::new(),
             served: None,
+            sole: None,
             paced: Vec::new(),
         }
     }
@@ -326,7 +332,7 @@ impl Group {
             |item: &Item| matches!(item.state, State::Untouched | State::Ready | State::Waiting { .. });
         for seq in self.all(|item| open(item) && !item.replayed) {
             if stream.is_expired(now, seq) {
-                self.book.item(seq).settle(How::Expired);
+                self.let_go(seq, How::Expired);
             }
         }
         if let Some(age) = self.settings.parked_max_age {
@@ -343,6 +349,21 @@ impl Group {
 
     fn all(&self, is: impl Fn(&Item) -> bool) -> Vec<Seq> {
         self.book.items.iter().filter(|(_, item)| is(item)).map(|(&seq, _)| seq).collect()
+    }
+
+    /// The time of a message is over, or the stream was full.
+    pub(crate) fn let_go(&mut self, seq: Seq, how: How) {
+        let (then, why) = match how {
+            How::Dropped => (&self.settings.on_dropped, MoveReason::Dropped),
+            _ => (&self.settings.on_expired, MoveReason::Expired),
+        };
+        match then.destination().cloned() {
+            Some(to) => {
+                let route = Route::Alone { to, terms: MoveTerms::default(), why };
+                self.book.item(seq).send(route);
+            }
+            None => self.book.item(seq).settle(how),
+        }
     }
 
     fn left_behind(&mut self, now: Timestamp, stream: &Stream, seq: Seq, name: &str, departure: Departure) {
@@ -373,7 +394,7 @@ impl Group {
     ) -> Outcome {
         let attempt = self.book.item(seq).attempts;
         if !self.book.item(seq).replayed && stream.is_expired(now, seq) {
-            self.book.item(seq).settle(How::Expired);
+            self.let_go(seq, How::Expired);
             return Outcome::Expired;
         }
         if self.settings.max_retries.at_most().is_some_and(|retries| attempt > retries) {
@@ -384,7 +405,8 @@ impl Group {
                     Outcome::Skipped
                 }
                 OnExhausted::Move(to) => {
-                    let route = Route::Alone { to, terms: self.settings.move_terms };
+                    let (terms, why) = (self.settings.move_terms, MoveReason::Exhausted);
+                    let route = Route::Alone { to, terms, why };
                     self.book.item(seq).set_out(route);
                     Outcome::Moving
                 }
@@ -475,12 +497,13 @@ impl Group {
                 item.attempts -= 1;
                 item.last = None;
                 if !item.replayed && stream.is_expired(now, lease.seq) {
-                    item.settle(How::Expired);
+                    self.let_go(lease.seq, How::Expired);
                 }
                 Outcome::Returned
             }
             Verb::Move(to) => {
-                let route = Route::Alone { to: to.clone(), terms: MoveTerms::default() };
+                let (to, terms) = (to.clone(), MoveTerms::default());
+                let route = Route::Alone { to, terms, why: MoveReason::Asked };
                 self.book.item(lease.seq).set_out(route);
                 Outcome::Moving
             }
@@ -531,7 +554,7 @@ impl Group {
         assert_eq!(deliver.bound, member.bound, "a lease is bound as its consumer is");
         let timeout = match member.credit {
             Credit::Once { timeout: Some(timeout), .. } => timeout,
-            _ => self.settings.message_timeout,
+            _ => member.terms.lease.unwrap_or(self.settings.message_timeout),
         };
         assert_eq!(deliver.deadline, now + timeout, "a lease lasts as long as was asked for");
         self.check_choice(now, stream, seqs.first, consumer);
@@ -571,6 +594,7 @@ impl Group {
         assert!(message.not_before <= now, "{seq} was handed out before its time");
         assert!(item.replayed || !stream.is_expired(now, seq), "{seq} was handed out after its time");
         assert_eq!(deliver.attempt.0, item.attempts + 1, "attempt of {seq}");
+        assert_eq!(deliver.redelivered, item.seen, "whether {seq} was handed out before");
         // How large a message is is forgotten with what the stream does not keep.
         let (Credit::Slots { bytes, .. } | Credit::Once { bytes, .. }) = self.members[&who].credit;
         let bytes = bytes.is_some();
@@ -617,11 +641,44 @@ impl Group {
         assert!(together < self.settings.key_batch, "{seq} goes together with too many of its key");
     }
 
+    /// A consumer is gone. The next one that gets everything is the oldest of the highest rank.
+    pub(crate) fn gone(&mut self, consumer: ConsumerId) -> Option<Member> {
+        let member = self.members.remove(&consumer);
+        if self.sole == Some(consumer) {
+            let places =
+                self.members.iter().map(|(&who, member)| (std::cmp::Reverse(member.terms.rank), who));
+            self.sole = places.min().map(|(_, who)| who);
+        }
+        member
+    }
+
+    /// Whether a consumer has no say in who is served: the sizes of what it holds are not known exactly.
+    fn is_unsure(&self, stream: &Stream, who: ConsumerId) -> bool {
+        let (Credit::Slots { bytes, .. } | Credit::Once { bytes, .. }) = self.members[&who].credit;
+        bytes.is_some() && stream.gone > Seq::START
+    }
+
     /// Whether the right one was chosen of those that could go, and the right consumer for it.
     fn check_choice(&mut self, now: Timestamp, stream: &Stream, seq: Seq, consumer: ConsumerId) {
+        let strategy = self.settings.strategy;
+        if strategy == Strategy::Sole {
+            assert_eq!(Some(consumer), self.sole, "one consumer gets everything");
+        } else if strategy != Strategy::Pinned {
+            let rank = self.members[&consumer].terms.rank;
+            let higher =
+                self.members.iter().filter(|(_, member)| member.terms.rank > rank).map(|(&who, _)| who);
+            for who in higher.filter(|&who| !self.is_unsure(stream, who)) {
+                assert_eq!(
+                    self.room(who),
+                    0,
+                    "{consumer:?} was served although {who:?} of a higher rank has room"
+                );
+            }
+        }
         if self.settings.strategy == Strategy::Single
             && let Some(served) = self.served.filter(|served| *served != consumer)
             && self.members.contains_key(&served)
+            && self.members[&served].terms.rank >= self.members[&consumer].terms.rank
         {
             let bytes = matches!(self.members[&served].credit, Credit::Slots { bytes: Some(_), .. });
             let unsure = bytes && stream.gone > Seq::START;
@@ -679,7 +736,9 @@ impl Group {
             let bytes = bytes.is_some();
             !bytes || stream.gone == Seq::START || self.held(who) == 0
         };
-        let takers = self.members.keys().filter(|&&who| self.room(who) > 0 && is_sure(who)).count();
+        let is_served = |who: ConsumerId| self.settings.strategy != Strategy::Sole || self.sole == Some(who);
+        let has_room = |who: ConsumerId| self.room(who) > 0 && is_sure(who) && is_served(who);
+        let takers = self.members.keys().filter(|&&who| has_room(who)).count();
         if takers == 0 {
             return;
         }
@@ -748,7 +807,7 @@ impl Group {
 
     /// What counts against the limits of the stream.
     pub(crate) fn held_messages(&self) -> u64 {
-        self.book.count(|item| !matches!(item.state, State::Settled(_)))
+        self.book.count(|item| !matches!(item.state, State::Settled(_) | State::Sent { .. }))
     }
 
     pub(crate) fn crashed(&mut self, from_image: bool) {
@@ -760,6 +819,7 @@ impl Group {
         self.unwritten.clear();
         self.pins.clear();
         self.served = None;
+        self.sole = None;
         // What lies between that which was in process has to be looked at along with it.
         self.window_changed = true;
         self.taking = None;
@@ -768,7 +828,7 @@ impl Group {
 
 fn why_not(item: &Item, lease: Lease) -> NotYours {
     match item.state {
-        State::Parked | State::Settled(_) | State::Moving { .. } => NotYours::Gone,
+        State::Parked | State::Settled(_) | State::Sent { .. } | State::Moving { .. } => NotYours::Gone,
         State::Ready | State::Waiting { .. } if item.last == Some(lease) => NotYours::Lapsed,
         _ => NotYours::Superseded,
     }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use forebay_core::entry::{Entry, MessageMeta, Route, entries};
 use forebay_core::group::{
-    Bound, Credit, Departure, Effects, Lease, LeaseRun, NotYours, Outcome, Settlement, Verb, each_outcome,
+    Bound, ConsumerTerms, Credit, Departure, Effects, Lease, LeaseRun, NotYours, Outcome, Settlement, Verb,
+    each_outcome,
 };
 use forebay_core::image::Taking;
 use forebay_core::notes::{Expected, NoteRefusal};
 use forebay_core::producers::ProducerStamp;
-use forebay_core::settings::{GroupSettings, OnExhausted, OnFull, Retention};
+use forebay_core::settings::{GroupSettings, OnEnd, OnExhausted, OnFull, Retention};
 use forebay_core::shard::{
     ChangeRefusal, DeleteIf, KeyRun, MemberRefusal, PublishOptions, PublishRefusal, Purge, Shard, Start,
 };
@@ -19,7 +20,7 @@ use forebay_core::types::{
     StreamId, Timestamp,
 };
 
-use crate::book::{How, State};
+use crate::book::{How, State, group_of};
 use crate::commands::{Amount, Answer, Command, Setup, To, Wish, stream_name};
 use crate::jobs::{ended, job_came_to, passed, set_out};
 use crate::plain::{Group, Member, Message, SIZE, Stream, check_rate, held};
@@ -89,7 +90,9 @@ impl World {
             Command::Publish { stream, wishes, expect, stamp } => {
                 self.publish(*stream, wishes, *expect, *stamp);
             }
-            Command::Join { group, slot, clock, credit } => self.join(*group, *slot, *clock, *credit),
+            Command::Join { group, slot, clock, credit, terms } => {
+                self.join(*group, *slot, *clock, *credit, *terms);
+            }
             Command::Credit { group, slot, credit } => {
                 if let Some((group, consumer)) = self.consumer(*group, *slot) {
                     self.credit(group, consumer, *credit);
@@ -200,6 +203,7 @@ impl World {
         let mut settings = settings.clone();
         if group == 2 {
             settings.on_exhausted = OnExhausted::Park;
+            send_back(&mut settings);
         }
         let created = self.shard.create_group(self.now, id, &group_name(group), &settings, self.start(to));
         let created = created.expect("a new group");
@@ -351,7 +355,7 @@ impl World {
                 assert_eq!(dropped, oldest, "the oldest go, and no more than have to");
             }
             for seq in dropped {
-                group.book.item(seq).settle(How::Dropped);
+                group.let_go(seq, How::Dropped);
             }
         }
         self.adopt_gone(true);
@@ -370,7 +374,7 @@ impl World {
                 not_before: meta.not_before.unwrap_or(Timestamp::ZERO),
                 expires: meta.expires.unwrap_or(FOREVER),
                 published: self.now,
-                from: meta.origin.and_then(|origin| origin.trail).map(|trail| trail.from),
+                from: meta.origin.and_then(|origin| origin.trail).map(|trail| (trail.from, trail.why)),
             };
             of.messages.insert(seq, message);
             if let Some(id) = meta.id {
@@ -392,7 +396,7 @@ impl World {
         self.shard.arrived(id, range, KeyRun::Each(&keys));
     }
 
-    fn join(&mut self, group: u8, slot: u8, clock: bool, credit: Amount) {
+    fn join(&mut self, group: u8, slot: u8, clock: bool, credit: Amount, (rank, lease): (i32, Option<u64>)) {
         let Some(id) = self.group(group) else { return };
         if self.consumer(group, slot).is_some() {
             return;
@@ -401,7 +405,8 @@ impl World {
         self.next_consumer += 1;
         let bound = if clock { Bound::Clock } else { Bound::Connection };
         let name = format!("c{slot}");
-        let joined = self.shard.join(self.now, id, consumer, &name, bound);
+        let terms = ConsumerTerms { lease: lease.map(Duration::from_millis), rank };
+        let joined = self.shard.join_on(self.now, id, consumer, &name, bound, terms);
         let of = self.groups.get_mut(&id).expect("the group exists");
         let limit = of.settings.max_consumers;
         if limit > 0 && of.members.len() >= limit as usize {
@@ -409,8 +414,10 @@ impl World {
             return;
         }
         joined.expect("there is room for a consumer");
-        of.members
-            .insert(consumer, Member { name, bound, credit: Credit::slots(0), fed: false, seen: self.now });
+        let credit_none = Credit::slots(0);
+        let member = Member { name, bound, credit: credit_none, terms, fed: false, seen: self.now };
+        of.members.insert(consumer, member);
+        of.sole.get_or_insert(consumer);
         of.pins.clear();
         self.slots.insert((id, slot), consumer);
         self.credit(id, consumer, credit);
@@ -435,7 +442,7 @@ impl World {
         let departure = if goodbye { Departure::Goodbye } else { Departure::Lost };
         self.shard.leave(id, consumer, departure);
         let of = self.of(id);
-        let member = of.members.remove(&consumer).expect("a member");
+        let member = of.gone(consumer).expect("a member");
         of.pins.clear();
         if member.bound == Bound::Connection || goodbye {
             of.leaving.insert(consumer, (member.name, departure));
@@ -517,6 +524,7 @@ impl World {
         let mut settings = settings.clone();
         if group == 2 {
             settings.on_exhausted = OnExhausted::Park;
+            send_back(&mut settings);
         }
         self.shard.change_group(self.now, id, &settings).expect("good settings");
         let of = self.of(id);
@@ -565,7 +573,7 @@ impl World {
             && of.settings.retention == Retention::Work
         {
             let goes = |item: &crate::book::Item| {
-                !matches!(item.state, State::Settled(_)) && (parked || !item.is_parked())
+                !matches!(item.state, State::Settled(_) | State::Sent { .. }) && (parked || !item.is_parked())
             };
             assert_eq!(count, group.book.count(goes), "as many go as the answer says");
         }
@@ -592,14 +600,19 @@ impl World {
         let through = Seq(last.0.saturating_sub(back.into()));
         let count = self.shard.truncate(self.now, id, through.next()).expect("the position exists");
         self.append();
+        if through == Seq::START {
+            assert_eq!(count, 0, "nothing lies before the first message");
+            return;
+        }
         let of = self.streams.get_mut(&id).expect("it exists");
         of.purged = of.purged.max(through);
         let mut groups: Vec<&mut Group> = self.groups.values_mut().filter(|g| g.stream == id).collect();
         if let [group] = &mut groups[..]
             && of.settings.retention == Retention::Work
         {
-            let goes =
-                |item: &crate::book::Item| !matches!(item.state, State::Settled(_)) && !item.is_parked();
+            let goes = |item: &crate::book::Item| {
+                !matches!(item.state, State::Settled(_) | State::Sent { .. }) && !item.is_parked()
+            };
             assert_eq!(count, group.book.count_through(through, goes), "as many go as the answer says");
         }
         for group in groups {
@@ -834,7 +847,7 @@ impl World {
             let now = self.now;
             let of = self.of(group);
             assert_eq!(of.held(consumer), 0, "one who holds something stays");
-            let member = of.members.remove(&consumer).expect("only a member departs");
+            let member = of.gone(consumer).expect("only a member departs");
             assert!(member.bound == Bound::Clock && member.credit.messages() == 0, "one who waits stays");
             assert!(member.seen + Duration::from_secs(30) <= now, "one who was there just now stays");
             of.pins.clear();
@@ -949,6 +962,15 @@ impl World {
 
 const GROUP: u8 = 4;
 
+/// The group of the second stream sends messages to the first, where the groups of the first send to the second.
+fn send_back(settings: &mut GroupSettings) {
+    for then in [&mut settings.on_expired, &mut settings.on_dropped] {
+        if then.destination() == Some(&stream_name(1)) {
+            *then = OnEnd::Move(stream_name(0));
+        }
+    }
+}
+
 fn group_name(n: u8) -> GroupName {
     GroupName::parse(&format!("g{n}")).expect("a good name")
 }
@@ -971,28 +993,4 @@ pub(crate) fn droppable(group: &Group) -> Vec<Seq> {
     let free = items
         .filter(|(_, item)| matches!(item.state, State::Untouched | State::Ready | State::Waiting { .. }));
     free.map(|(&seq, _)| seq).collect()
-}
-
-fn group_of(entry: &Entry) -> Option<GroupId> {
-    match entry {
-        Entry::Handed { group, .. }
-        | Entry::Leased { group, .. }
-        | Entry::Acked { group, .. }
-        | Entry::Failed { group, .. }
-        | Entry::Returned { group, .. }
-        | Entry::Snoozed { group, .. }
-        | Entry::Parked { group, .. }
-        | Entry::Skipped { group, .. }
-        | Entry::Moving { group, .. }
-        | Entry::Replayed { group, .. }
-        | Entry::Discarded { group, .. }
-        | Entry::KeysFound { group, .. }
-        | Entry::JobStarted { group, .. }
-        | Entry::JobEnded { group, .. }
-        | Entry::JobPassed { group, .. }
-        | Entry::Stayed { group, .. }
-        | Entry::Extended { group, .. }
-        | Entry::Reset { group, .. } => Some(*group),
-        _ => None,
-    }
 }

@@ -162,7 +162,10 @@ fn check_duration(field: &'static str, duration: Option<Duration>) -> Answer<Opt
 }
 
 /// A duration of a request that cannot be zero.
-fn check_some_duration(field: &'static str, duration: Option<Duration>) -> Answer<Option<Duration>> {
+pub(super) fn check_some_duration(
+    field: &'static str,
+    duration: Option<Duration>,
+) -> Answer<Option<Duration>> {
     if duration.is_some_and(|duration| duration.is_zero()) {
         return Err(Refusal::value(field, "must be greater than zero", Span(Duration::ZERO)));
     }

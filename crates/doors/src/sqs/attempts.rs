@@ -96,6 +96,7 @@ mod tests {
             lease,
             ordinal: Ordinal(1),
             attempt: Attempt(1),
+            redelivered: false,
             first_received: at(1),
             deadline: at(1),
             published: at(1),

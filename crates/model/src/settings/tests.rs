@@ -1,6 +1,6 @@
 use super::*;
 use crate::describe::{find, markdown, rows};
-use crate::types::{Seq, StreamName, Timestamp};
+use crate::types::{Seq, Timestamp};
 use crate::value::Stored;
 
 /// Settings that differ from the defaults.
@@ -11,6 +11,8 @@ fn other_group() -> GroupSettings {
         message_timeout: Duration::from_millis(1_500),
         max_retries: Retries::Unlimited,
         on_exhausted: OnExhausted::Move(StreamName::stored("elsewhere")),
+        on_expired: OnEnd::Move(StreamName::stored("late")),
+        on_dropped: OnEnd::Move(StreamName::stored("overflow")),
         backoff: Backoff {
             min: Duration::from_millis(1),
             max: Duration::from_millis(2),
@@ -102,7 +104,8 @@ fn tags_stay_what_they_were() {
     };
     let group = tags(&|out| other_group().store(0, out));
     let expected = [
-        28, 9, 1, 2, 10, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16, 17, 7, 18, 19, 20, 21, 22, 23, 24, 8, 25, 30, 40,
+        28, 9, 1, 2, 10, 31, 32, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16, 17, 7, 18, 19, 20, 21, 22, 23, 24, 8,
+        25, 30, 40,
     ];
     assert_eq!(group.iter().copied().filter(|tag| expected.contains(tag)).collect::<Vec<_>>(), expected);
     let stream = tags(&|out| other_stream().store(0, out));
@@ -114,7 +117,7 @@ fn a_tag_that_is_not_known_and_a_value_that_cannot_be_are_noticed() {
     let mut group = GroupSettings::default();
     let raw = |number| Raw { bytes: &[], number: Some(number) };
     assert_eq!(group.load(99, raw(1)), Ok(false));
-    assert_eq!(group.load(9, raw(4)), Err(BadRaw));
+    assert_eq!(group.load(9, raw(5)), Err(BadRaw));
     assert_eq!(group.load(25, raw(2)), Err(BadRaw));
     assert_eq!(group, GroupSettings::default());
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use forebay_broker::batch::{Batch, BatchBuilder, Message, parse_content};
 use forebay_broker::driver::Ticket;
 use forebay_core::group::{
-    Bound, Credit, Departure, Lease, LeaseRun, Outcome, OutcomeRun, Settlement, Verb, each_outcome,
+    Bound, ConsumerTerms, Credit, Departure, Lease, LeaseRun, Outcome, OutcomeRun, Settlement, Verb,
+    each_outcome,
 };
 use forebay_core::shard::{PublishOptions, PublishRefusal};
 use forebay_core::types::{ConsumerId, GroupId, StreamId};
@@ -197,6 +198,9 @@ impl World {
             tell(|| format!("{group:?} settles {lease:?} with {wanted:?}: {result:?}"));
             let watch = &mut following.watch;
             match result {
+                Outcome::Expired if following.sends_expired => {
+                    watch.moved.insert(lease.seq);
+                }
                 Outcome::Acked | Outcome::Skipped | Outcome::Expired => {
                     watch.reasons.settled.insert(lease.seq);
                 }
@@ -253,9 +257,14 @@ impl World {
         let bound = if self.mishaps && self.dice.chance(1, 3) { Bound::Clock } else { Bound::Connection };
         let now = self.now;
         tell(|| format!("{id:?} joins {group:?}, bound to {bound:?}"));
-        self.driver().join(now, group, id, "worker", bound).expect("a new member");
-        self.consumers
-            .insert(id, Consumer { group, bound, credit: 0, allowed: 0, asked: None, lease_for: None });
+        let is_special = self.wild && bound == Bound::Connection;
+        let rank = if is_special { *self.dice.pick(&[0, 0, 0, 1, -1]) } else { 0 };
+        let lease =
+            (is_special && self.dice.chance(1, 5)).then(|| Duration::from_millis(300 + self.dice.roll(900)));
+        let terms = ConsumerTerms { lease, rank };
+        self.driver().join_on(now, group, id, "worker", bound, terms).expect("a new member");
+        let consumer = Consumer { group, bound, credit: 0, allowed: 0, asked: None, lease_for: lease, rank };
+        self.consumers.insert(id, consumer);
         if bound == Bound::Connection {
             self.set_slots(id);
         }

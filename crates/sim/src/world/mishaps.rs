@@ -279,6 +279,8 @@ impl World {
         self.check_bundles_recovered();
         let server = self.server.as_ref().expect("the server has just started");
         let shard = server.driver.shard();
+        // Deliveries shortly before the stop may be forgotten.
+        self.groups.values_mut().for_each(|following| following.delivered.clear());
         for (&id, following) in self.groups.iter_mut().filter(|_| self.wild) {
             // A change of settings that was not durable may be forgotten, and so may a pause.
             let settings = shard.group_settings(id).expect("the group exists").clone();

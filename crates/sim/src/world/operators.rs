@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_core::entry::{Selection, Work};
-use forebay_core::group::{Lease, Status};
+use forebay_core::group::{Bound, Lease, Status};
 use forebay_core::pace::Rate;
 use forebay_core::settings::{
-    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnExhausted, OnParkedKey, Retries, Strategy,
+    Acks, Backoff, Checkpoint, Fairness, GroupSettings, KeyLock, OnEnd, OnExhausted, OnParkedKey, Retries,
+    Strategy,
 };
 use forebay_core::shard::{ChangeRefusal, DeleteIf, Purge, Start};
 use forebay_core::types::{ConsumerId, GroupId, Seq, SeqRange, StreamId, StreamName, Timestamp};
@@ -34,6 +35,7 @@ impl World {
             Strategy::Ordered,
             Strategy::Single,
             Strategy::Pinned,
+            Strategy::Sole,
         ]);
         let fair = strategy != Strategy::Pinned && dice.chance(1, 5);
         let hold = dice.chance(1, 6);
@@ -41,6 +43,8 @@ impl World {
             strategy,
             message_timeout: Duration::from_millis(200 + dice.roll(3_000)),
             max_retries: Retries::AtMost(dice.roll(4) as u32),
+            on_expired: if dice.chance(1, 3) { OnEnd::Move(elsewhere()) } else { OnEnd::Discard },
+            on_dropped: if dice.chance(1, 2) { OnEnd::Move(elsewhere()) } else { OnEnd::Discard },
             on_exhausted: match dice.roll(5) {
                 0 => OnExhausted::Skip,
                 1 => OnExhausted::Move(elsewhere()),
@@ -165,6 +169,7 @@ impl World {
         following.model.begin_at(following.start);
         following.seen = Seq::START;
         following.passed_over.clear();
+        following.delivered.clear();
         following.watch.reasons.reset = true;
         self.bundles.iter_mut().for_each(|bundle| bundle.forget_inputs(group));
         following.watch.reasons.reset_parked |= parked;
@@ -307,6 +312,33 @@ impl World {
             let leases: Vec<(Seq, ConsumerId)> =
                 new.iter().filter(|(group, ..)| *group == id).map(|&(_, c, lease)| (lease.seq, c)).collect();
             following.pace.check(now, leases.len() as u64);
+            let consumers = &self.consumers;
+            let members = || consumers.iter().filter(|(_, consumer)| consumer.group == id);
+            for &(seq, consumer) in &leases {
+                let strategy = following.settings.strategy;
+                if strategy == Strategy::Sole {
+                    let before = following.served.replace(consumer).filter(|&before| before != consumer);
+                    let stays = before.is_some_and(|before| members().any(|(&other, _)| other == before));
+                    assert!(!stays, "I14: {seq} goes to {consumer:?}, and {before:?} is still there");
+                    if before.is_some() {
+                        self.situations.reached(Situation::SoleSucceeded);
+                    }
+                } else if strategy != Strategy::Pinned
+                    && let Some(of) = consumers.get(&consumer)
+                {
+                    let mut higher = members()
+                        .filter(|(_, other)| other.rank > of.rank && other.bound == Bound::Connection);
+                    let has_room =
+                        higher.find(|(other, terms)| shard.held_by(id, **other) < u64::from(terms.credit));
+                    assert!(
+                        has_room.is_none(),
+                        "I14: {seq} goes to {consumer:?}, and one of a higher rank has room"
+                    );
+                    if members().any(|(_, other)| other.rank > of.rank) {
+                        self.situations.reached(Situation::LowerRankServed);
+                    }
+                }
+            }
             let known = |seq: Seq| self.published.get(&(following.stream, seq));
             for &(seq, consumer) in &leases {
                 let class = Class::of(shard, id, seq);
@@ -376,7 +408,15 @@ impl World {
                 // A leased message is not let go of to make room.
                 let dropped = limits::drops_oldest(&of.settings) && !following.model.is_held(now, seq);
                 let let_go = dropped || of.lets_go(shard, following.stream, seq);
-                let may_settle = expired || let_go || used_up(&OnExhausted::Skip);
+                // If there is another reason for its end, it need not have gone elsewhere.
+                let cut = of.lets_go(shard, following.stream, seq);
+                let vanishes =
+                    (expired || cut) && !following.sends_expired || dropped && !following.sends_dropped;
+                let may_settle = vanishes || used_up(&OnExhausted::Skip);
+                if (expired || let_go) && !vanishes {
+                    following.watch.moved.insert(seq);
+                    following.watch.ended.insert(seq);
+                }
                 if may_be_used_up && following.on_exhausted.contains(&OnExhausted::Move(elsewhere())) {
                     following.watch.moved.insert(seq);
                 }

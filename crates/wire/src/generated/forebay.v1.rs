@@ -850,6 +850,12 @@ pub struct GroupSettings {
     /// Keep statistics of processing times.
     #[prost(bool, optional, tag = "19")]
     pub extra_statistics: ::core::option::Option<bool>,
+    /// Handling of a message that expires before the group is done with it.
+    #[prost(message, optional, tag = "20")]
+    pub on_expired: ::core::option::Option<OnEnd>,
+    /// Handling of a message that a full stream drops before the group is done with it.
+    #[prost(message, optional, tag = "21")]
+    pub on_dropped: ::core::option::Option<OnEnd>,
 }
 /// Nested message and enum types in `GroupSettings`.
 pub mod group_settings {
@@ -875,6 +881,8 @@ pub mod group_settings {
         Pinned = 3,
         /// One message of a key is leased at a time, in order.
         Ordered = 4,
+        /// The first consumer gets everything until it leaves; then the oldest one of the highest rank does.
+        Sole = 5,
     }
     impl Strategy {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -888,6 +896,7 @@ pub mod group_settings {
                 Self::Single => "SINGLE",
                 Self::Pinned => "PINNED",
                 Self::Ordered => "ORDERED",
+                Self::Sole => "SOLE",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -898,6 +907,7 @@ pub mod group_settings {
                 "SINGLE" => Some(Self::Single),
                 "PINNED" => Some(Self::Pinned),
                 "ORDERED" => Some(Self::Ordered),
+                "SOLE" => Some(Self::Sole),
                 _ => None,
             }
         }
@@ -1046,6 +1056,23 @@ pub mod on_exhausted {
         Skip(bool),
         /// The message is settled here and published to this stream.
         #[prost(string, tag = "3")]
+        MoveTo(::prost::alloc::string::String),
+    }
+}
+/// Handling of a message that ends without a consumer.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OnEnd {
+    #[prost(oneof = "on_end::Then", tags = "1, 2")]
+    pub then: ::core::option::Option<on_end::Then>,
+}
+/// Nested message and enum types in `OnEnd`.
+pub mod on_end {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Then {
+        #[prost(bool, tag = "1")]
+        Discard(bool),
+        /// The message is settled here and published to this stream.
+        #[prost(string, tag = "2")]
         MoveTo(::prost::alloc::string::String),
     }
 }
@@ -2080,6 +2107,9 @@ pub struct Received {
     pub deadline_us: u64,
     #[prost(message, optional, tag = "5")]
     pub message: ::core::option::Option<Message>,
+    /// The message was delivered before, to any consumer of the group, also if that does not count as an attempt.
+    #[prost(bool, tag = "6")]
+    pub redelivered: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SettleRequest {
@@ -2283,6 +2313,12 @@ pub struct Open {
     /// Number of messages that the consumer is willing to hold at a time.
     #[prost(uint32, tag = "4")]
     pub credit: u32,
+    /// Length of this consumer's leases. The default is the group's `message_timeout_ms`.
+    #[prost(uint64, optional, tag = "5")]
+    pub lease_ms: ::core::option::Option<u64>,
+    /// A consumer of a higher rank is served first while it has credit; the others get the rest. PINNED ignores it.
+    #[prost(sint32, tag = "6")]
+    pub rank: i32,
 }
 /// A reply may have several parts. The first reply has `opened`.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -2337,6 +2373,9 @@ pub struct DeliveryRun {
     /// When the leases expire unless they are settled.
     #[prost(fixed64, tag = "5")]
     pub deadline_us: u64,
+    /// The messages were delivered before, to any consumer of the group, also if that does not count as an attempt.
+    #[prost(bool, tag = "6")]
+    pub redelivered: bool,
 }
 /// Generated client implementations.
 pub mod forebay_client {

@@ -41,6 +41,10 @@ pub struct Delivery {
     pub seq: u64,
     /// The first delivery is attempt 1.
     pub attempt: u32,
+    /// Whether the message was delivered before, to any consumer of the group, also if that does not count as an
+    /// attempt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redelivered: bool,
     pub deadline: Time,
     pub published_at: Time,
     pub id: Option<String>,

@@ -55,6 +55,8 @@ fn group() -> GroupPatch {
         .message_timeout(second)
         .max_retries(Retries::Unlimited)
         .on_exhausted(OnExhausted::Move(StreamName::stored("graveyard")))
+        .on_expired(OnEnd::Move(StreamName::stored("late")))
+        .on_dropped(OnEnd::Discard)
         .backoff(BackoffPatch::new().min(second).max(2 * second).factor(1.5).jitter(0.25))
         .key_batch(3)
         .on_parked_key(OnParkedKey::Hold)
@@ -109,7 +111,7 @@ fn settings_of_a_stream_survive_the_round_trip() {
 fn a_choice_that_is_not_known_is_refused_in_a_request_and_absent_in_a_report() {
     let wire = v1::GroupSettings { strategy: 9, buffer: Some(3), ..Default::default() };
     let refused = requested::<GroupPatch>(&wire).expect_err("there is no such strategy");
-    assert_eq!(refused.to_string(), "strategy must be a number from 1 to 4. value=`9`");
+    assert_eq!(refused.to_string(), "strategy must be a number from 1 to 5. value=`9`");
     assert_eq!(reported::<GroupPatch>(&wire), GroupPatch::new().buffer(3));
     let limits = Some(v1::StreamLimits { on_full: -1, ..Default::default() });
     let wire = v1::StreamSettings { limits, ..Default::default() };
@@ -129,6 +131,7 @@ fn a_refusal_begins_with_the_name_in_the_message() {
         ("retention.max_age", "retention.log.max_age_ms: "),
         ("limits.max_age", "limits.max_age_ms: "),
         ("on_exhausted.move", "on_exhausted.move_to: "),
+        ("on_expired.move", "on_expired.move_to: "),
         ("rate.per_second", "rate.per_second: "),
         ("timeout_ms", "timeout_ms: "),
     ] {

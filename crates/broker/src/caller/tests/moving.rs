@@ -1,8 +1,8 @@
 //! Messages that go from one stream to another.
 
-use forebay_core::entry::JobFailure;
+use forebay_core::entry::{JobFailure, MoveReason};
 use forebay_core::group::JobRefusal;
-use forebay_core::settings::{OnExhausted, OnFull, Retries};
+use forebay_core::settings::{OnEnd, OnExhausted, OnFull, Retries};
 use forebay_core::types::StreamId;
 
 use super::*;
@@ -181,4 +181,27 @@ async fn a_receive_does_not_wait_for_a_dead_letter_without_room() {
     publish_some(&caller, 1).await;
     assert_eq!(receive(&caller, 1, SOON).await.len(), 1);
     assert!(since.elapsed() < Duration::from_millis(900), "it did not wait for the message without room");
+}
+
+#[tokio::test]
+async fn messages_that_a_full_stream_drops_go_where_their_group_says() {
+    let (caller, _running) = open().await;
+    create(&caller, |settings| settings.on_dropped = OnEnd::Move(dead())).await;
+    let full = |settings: &mut StreamSettings| {
+        settings.limits.max_messages = Some(2);
+        settings.limits.on_full = OnFull::DropOldest;
+    };
+    caller.change_stream(stream(), full).await.expect("it is changed");
+    for _ in 0..5 {
+        publish_some(&caller, 1).await;
+    }
+    while caller.stream(dead()).await.map_or(0, |report| report.figures.last.0) < 3 {
+        tokio::task::yield_now().await;
+    }
+    let seen = caller.read(dead(), Seq(1), 9).await.expect("it is read");
+    let trails =
+        seen.messages.iter().filter_map(crate::window::Found::trail).map(|trail| (trail.seq, trail.why));
+    let expected = [1, 2, 3].map(|seq| (Seq(seq), MoveReason::Dropped));
+    assert_eq!(trails.collect::<Vec<_>>(), expected);
+    assert_eq!(receive(&caller, 9, SOON).await.len(), 2, "the newest are still here");
 }

@@ -1,6 +1,6 @@
 //! Callers with some rights: what they may do, and what they see.
 
-use forebay_core::settings::OnExhausted;
+use forebay_core::settings::{OnEnd, OnExhausted};
 
 use super::*;
 use crate::access::AUDIT_STREAM;
@@ -169,6 +169,16 @@ async fn settings_cannot_send_messages_where_the_caller_may_not_publish() {
     owner.change_group(stream(), group(), to("theirs")).await.expect("the owner may");
     let other = caller.change_group(stream(), group(), |settings| settings.key_batch = 7).await;
     assert_eq!(other, Ok(()), "a target that stays is not asked about");
+    let ends: [fn(&mut GroupSettings) -> &mut OnEnd; 2] =
+        [|settings| &mut settings.on_expired, |settings| &mut settings.on_dropped];
+    for end in ends {
+        let to = |name: &str| {
+            let to = OnEnd::Move(named(name));
+            move |settings: &mut GroupSettings| *end(settings) = to.clone()
+        };
+        assert!(is_theirs_denied(caller.change_group(stream(), group(), to("theirs")).await));
+        caller.change_group(stream(), group(), to("mine")).await.expect("it may publish there");
+    }
 }
 
 #[tokio::test]

@@ -250,7 +250,7 @@ impl Session {
     ) -> Result<Session, Status> {
         let (requests, sent) = mpsc::channel(64);
         let (stream, group) = (stream.to_owned(), group.to_owned());
-        let open = v1::Open { stream, group, consumer: "test".to_owned(), credit };
+        let open = v1::Open { stream, group, consumer: "test".to_owned(), credit, ..Default::default() };
         requests
             .try_send(v1::ConsumeRequest { open: Some(open), credit_bytes, ..Default::default() })
             .expect("the queue is empty");

@@ -1,7 +1,7 @@
 //! Candidates of a group that looks at keys: in order of each key, with keys in turn, or by the consumer that a key
 //! belongs to.
 
-use crate::group::candidates::{View, Wish};
+use crate::group::candidates::{Offered, View, Wish};
 use crate::group::keys::Keys;
 use crate::group::members::Members;
 use crate::group::offer::{NO_KEY, Offer};
@@ -56,7 +56,7 @@ impl Keyed {
         now: Timestamp,
         consumer: ConsumerId,
         max: u64,
-    ) -> Option<(SeqRange, u32)> {
+    ) -> Option<Offered> {
         loop {
             let (lane, first) = self.best(view, now, consumer)?;
             if view.ledger.is_settled(first) {
@@ -91,8 +91,8 @@ impl Keyed {
         lane: u8,
         first: Seq,
         max: u64,
-    ) -> (SeqRange, u32) {
-        let (run, attempts) = view.alike_from(first);
+    ) -> Offered {
+        let Offered { seqs: run, attempts, again } = view.alike_from(first);
         let goes_alone = view.settings.key_batch > 1;
         if let Offer::Position(lanes) = &mut self.offer
             && !goes_alone
@@ -103,14 +103,14 @@ impl Keyed {
             let last = if is_alone { last } else { view.last_of_rank(now, lane, first, last) };
             let seqs = view.cut_to_bytes(consumer, SeqRange::new(first, last));
             lanes.remove(lane, seqs);
-            return (seqs, attempts);
+            return Offered { seqs, attempts, again };
         }
         let key = self.keys.key(first).unwrap_or(NO_KEY);
         self.offer.remove(lane, key, first);
         if let Offer::Fair(fair) = &mut self.offer {
             fair.served(lane, key);
         }
-        (SeqRange::one(first), attempts)
+        Offered { seqs: SeqRange::one(first), attempts, again }
     }
 
     /// The lane to take from, and the message that is first in it.

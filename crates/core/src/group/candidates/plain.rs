@@ -1,7 +1,7 @@
 //! Candidates of a group that does not look at keys: by priority, then by position.
 
 use crate::group::Budget;
-use crate::group::candidates::{View, Wish};
+use crate::group::candidates::{Offered, View, Wish};
 use crate::group::standing::State;
 use crate::lanes::{LANES, Lanes};
 use crate::stream::Stream;
@@ -64,7 +64,7 @@ impl Plain {
         budget: &mut Budget,
         consumer: ConsumerId,
         max: u64,
-    ) -> Option<(SeqRange, u32)> {
+    ) -> Option<Offered> {
         let is_mixed = view.is_mixed();
         if is_mixed {
             self.pull_what_ran_out(view, budget);
@@ -93,19 +93,19 @@ impl Plain {
             if max == 0 || !view.fits(consumer, first) {
                 return None;
             }
-            let (run, attempts) = view.alike_from(first);
+            let Offered { seqs: run, attempts, again } = view.alike_from(first);
             let offered = self.lanes.lane(lane).run_from(first).expect("a message that is first is on offer");
             let last = run.last.min(offered.last).min(first.plus(max - 1));
             let is_alone = self.lanes.count() == self.lanes.lane(lane).count();
             let last = if is_alone { last } else { view.last_of_rank(now, lane, first, last) };
             let seqs = view.cut_to_bytes(consumer, SeqRange::new(first, last));
             self.lanes.remove(lane, seqs);
-            return Some((seqs, attempts));
+            return Some(Offered { seqs, attempts, again });
         }
     }
 
     /// The next messages past the cursor.
-    fn next_ahead(&mut self, view: View<'_>, consumer: ConsumerId, max: u64) -> Option<(SeqRange, u32)> {
+    fn next_ahead(&mut self, view: View<'_>, consumer: ConsumerId, max: u64) -> Option<Offered> {
         let seqs = self.pass(view, max.min(view.window_room()))?;
         if !view.fits(consumer, seqs.first) {
             self.cursor = Seq(seqs.first.0 - 1);
@@ -113,7 +113,7 @@ impl Plain {
         }
         let seqs = view.cut_to_bytes(consumer, seqs);
         self.cursor = seqs.last;
-        Some((seqs, 0))
+        Some(Offered { seqs, attempts: 0, again: false })
     }
 
     /// The lane to take from, and the message that is first in it.

@@ -6,7 +6,7 @@ use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::entry::Route;
 use crate::fault::{Fault, planted};
 use crate::group::jobs::Job;
-use crate::group::ledger::Ledger;
+use crate::group::ledger::{Ledger, Outgoing};
 use crate::group::parked::{put_failures, take_failures};
 use crate::group::standing::{Bound, LastLease, Leased, State};
 use crate::texts::Texts;
@@ -14,7 +14,8 @@ use crate::types::{Attempt, Epoch, Grant, JobId, KeyHash, Seq, SeqRange, Timesta
 
 impl Ledger {
     /// `floor | settled | standing | replayed | failures | moving | jobs | next job | paused | terms of moves that
-    /// are not the usual ones`, positions as distances from the one before. The parked list has parts of its own.
+    /// are not the usual ones | messages that go to another stream, if there are any`, positions as distances from the
+    /// one before. The parked list has parts of its own.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
         self.changed = false;
         put_varint(out, self.progress.floor().0);
@@ -57,6 +58,9 @@ impl Ledger {
         let unusual = self.moving.iter().filter(|(_, route)| !route.is_usual());
         let unusual: BTreeMap<Seq, &Route> = unusual.map(|(&seq, route)| (seq, route)).collect();
         put_map(out, &unusual, begin, |out, route| route.put_rest(out));
+        if !self.outgoing.is_empty() {
+            self.outgoing.encode(out);
+        }
     }
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>, texts: &mut Texts) -> Result<Ledger, DecodeError> {
@@ -92,6 +96,9 @@ impl Ledger {
                 ledger.moving.insert(seq, route.named(name));
             }
         }
+        if !cursor.is_at_end() {
+            ledger.outgoing = Outgoing::decode(cursor)?;
+        }
         for job in ledger.moving.values().filter_map(Route::job) {
             if let Some(job) = ledger.jobs.get_mut(&job) {
                 job.on_way += 1;
@@ -117,7 +124,12 @@ pub(crate) fn take_run(cursor: &mut Cursor<'_>, from: &mut u64) -> Result<SeqRan
     Ok(SeqRange::new(Seq(first), Seq(last)))
 }
 
-fn put_map<T>(out: &mut Vec<u8>, map: &BTreeMap<Seq, T>, begin: Seq, put: impl Fn(&mut Vec<u8>, &T)) {
+pub(super) fn put_map<T>(
+    out: &mut Vec<u8>,
+    map: &BTreeMap<Seq, T>,
+    begin: Seq,
+    put: impl Fn(&mut Vec<u8>, &T),
+) {
     put_varint(out, map.range(begin..).count() as u64);
     let mut from = 0;
     for (seq, value) in map.range(begin..) {
@@ -127,7 +139,7 @@ fn put_map<T>(out: &mut Vec<u8>, map: &BTreeMap<Seq, T>, begin: Seq, put: impl F
     }
 }
 
-fn take_map<T>(
+pub(super) fn take_map<T>(
     cursor: &mut Cursor<'_>,
     mut take: impl FnMut(&mut Cursor<'_>) -> Result<T, DecodeError>,
 ) -> Result<BTreeMap<Seq, T>, DecodeError> {
@@ -156,7 +168,7 @@ fn put_state(out: &mut Vec<u8>, state: State) {
         State::Leased(lease) if lease.bound == Bound::Clock => Some(lease.granted),
         _ => None,
     };
-    let first = state.first().filter(|&first| Some(first) != granted);
+    let first = Some(state.handed_out_at()).filter(|&at| at > Timestamp::ZERO && Some(at) != granted);
     let mut put = |kind: u8, values: &[u64]| {
         out.push(if first.is_some() { kind | FIRST } else { kind });
         put_varint(out, state.attempts().into());

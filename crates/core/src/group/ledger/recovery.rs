@@ -73,6 +73,9 @@ impl Ledger {
             Entry::Moving { route, seqs, .. } => {
                 each(seqs, &|seqs| Decision::Moving { seqs, route: route.clone() })?;
             }
+            Entry::Sent { route, ranges, .. } => {
+                each(ranges, &|seqs| Decision::Sent { seqs, route: route.clone() })?;
+            }
             Entry::Stayed { ranges, .. } => each(ranges, &Decision::Stayed)?,
             Entry::Replayed { job, ranges, .. } => {
                 each(ranges, &|seqs| Decision::Replayed { seqs, job: *job })?;

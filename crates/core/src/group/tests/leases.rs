@@ -362,3 +362,99 @@ fn after_a_reset_attempts_are_counted_anew() {
         "#]],
     );
 }
+
+#[test]
+fn a_message_that_was_given_back_says_that_it_was_handed_out_before() {
+    check_both_ways(
+        "say again / +1s / publish 1 / A joins 1 / A credit 0 & A returns 1 / crash / A joins 1 / A goodbye \
+         / B joins 2 / B parks 1 / replay all / publish 1",
+        expect![[r#"
+            1s    append opened 1
+            1s    append stream jobs created
+            1s    deliver 1#1 to A
+            1s    append handed 1
+            1s    A: returned
+            1s    append returned 1
+            1s    append opened 2
+            1s    deliver 1#1 again to A
+            1s    append handed 1
+            1s    append returned 1
+            1s    deliver 1#1 again to B
+            1s    append handed 1
+            1s    B: parked
+            1s    append parked 1 by Nack
+            1s    job 1 matches 1
+            1s    deliver 1#1 again to B
+            1s    append job 1 started
+            1s    append replayed 1 by job 1
+            1s    append handed 1
+            1s    append job 1 done
+            1s    deliver 2#1 to B
+            1s    append handed 2
+        "#]],
+    );
+}
+
+#[test]
+fn a_message_that_waited_before_it_goes_again_says_so_too() {
+    check_both_ways(
+        "say again / +1s / publish 1 / A joins 1 / A returns 1 for 5s / crash / wait 6s / A joins 1 / publish 1",
+        expect![[r#"
+            1s    append opened 1
+            1s    append stream jobs created
+            1s    deliver 1#1 to A
+            1s    append handed 1
+            1s    A: returned
+            1s    append snoozed 1 until 6s
+            1s    append opened 2
+            7s    deliver 1#1 again to A
+            7s    append handed 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_message_that_no_consumer_has_seen_is_new_although_it_was_on_its_way_elsewhere() {
+    check(
+        "say again / +1s / elsewhere 9 / publish 2 / moves wait / move all to elsewhere / elsewhere delete / moves go \
+         / A joins 2",
+        expect![[r#"
+            1s    append opened 1
+            1s    append stream jobs created
+            1s    append stream elsewhere created
+            1s    job 1 matches 2
+            1s    append job 1 started
+            1s    append moving 1-2 to elsewhere by job 1
+            1s    asks for 1 to go to elsewhere
+            1s    asks for 2 to go to elsewhere
+            1s    append StreamDeleted { stream: StreamId(2) }
+            1s    cannot move 1: the stream cannot take the message, which stays
+            1s    cannot move 2: the stream cannot take the message, which stays
+            1s    append stayed 1
+            1s    append job 1 failed(nodestination)
+            1s    append stayed 2
+            1s    deliver 1#1 to A
+            1s    deliver 2#1 to A
+            1s    append handed 1-2
+        "#]],
+    );
+}
+
+#[test]
+fn a_connected_consumer_may_have_leases_of_its_own_length() {
+    check(
+        "set backoff 0s 0s / A joins 1 with lease 5s / B joins 1 / publish 2 / wait 6s / A lost / wait 25s / figures",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    deliver 2#1 to B
+            0s    append handed 1-2
+            5s    deliver 1#2 to A
+            5s    append failed 1 until 5s
+            5s    append handed 1
+            30s   deliver 1#3 to B
+            30s   append failed 2 until 30s
+            30s   append handed 1
+            31s   floor 0, lag 2, in flight 1, ready 1, waiting 0, parked 0
+        "#]],
+    );
+}

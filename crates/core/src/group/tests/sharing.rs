@@ -514,3 +514,161 @@ fn priorities_in_an_ordered_group() {
         "#]],
     );
 }
+
+#[test]
+fn a_consumer_of_a_higher_rank_is_served_first_and_the_others_get_what_is_left() {
+    check(
+        "A joins 9 / B joins 2 with rank 1 / C joins 2 with rank 1 / D joins 9 with rank -1 / publish 3 / publish 12 \
+         / B acks 1 / B lost / members / publish 1",
+        expect![[r#"
+            0s    deliver 1-2#1 to B
+            0s    deliver 3#1 to C
+            0s    append handed 1-3
+            0s    deliver 4#1 to C
+            0s    deliver 5-13#1 to A
+            0s    deliver 14-15#1 to D
+            0s    append handed 4-15
+            0s    B: acked
+            0s    append acked 1
+            0s    deliver 2#2 to D
+            0s    append handed 2
+            0s    A holds 9 of 9, acked 0, failed 0
+            0s    C holds 2 of 2, acked 0, failed 0
+            0s    D holds 3 of 9, acked 0, failed 0
+            0s    deliver 16#1 to D
+            0s    append handed 16
+        "#]],
+    );
+}
+
+#[test]
+fn ranks_change_nothing_where_keys_belong_to_consumers() {
+    check(
+        "set strategy pinned / A joins 9 / B joins 9 with rank 5 / publish a b a b",
+        expect![[r#"
+        0s    deliver 2#1 to B
+        0s    deliver 4#1 to B
+        0s    deliver 1#1 to A
+        0s    deliver 3#1 to A
+        0s    append handed 2, 4, 1, 3
+    "#]],
+    );
+}
+
+#[test]
+fn a_single_consumer_is_one_of_the_highest_rank() {
+    check(
+        "set strategy single / A joins 2 / publish 1 / B joins 2 with rank 1 / publish 3 / B acks 2 / publish 1",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    deliver 2-3#1 to B
+            0s    deliver 4#1 to A
+            0s    append handed 2-4
+            0s    B: acked
+            0s    append acked 2
+            0s    deliver 5#1 to B
+            0s    append handed 5
+        "#]],
+    );
+}
+
+#[test]
+fn the_first_consumer_gets_everything_until_it_leaves() {
+    check(
+        "set strategy sole / A joins 2 / B joins 9 / C joins 9 with rank 1 / publish 4 / A acks 1 / A lost \
+         / publish 1 / C goodbye / publish 1 / B lost / figures",
+        expect![[r#"
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0s    A: acked
+            0s    deliver 3#1 to A
+            0s    append acked 1
+            0s    append handed 3
+            0s    deliver 2#2 to C
+            0s    deliver 3#2 to C
+            0s    deliver 4#1 to C
+            0s    append handed 2-4
+            0s    deliver 5#1 to C
+            0s    append handed 5
+            0s    deliver 2#2 to B
+            0s    deliver 3#2 to B
+            0s    deliver 4#1 to B
+            0s    deliver 5#1 to B
+            0s    append returned 2-5
+            0s    append handed 2-5
+            0s    deliver 6#1 to B
+            0s    append handed 6
+            0s    floor 1, lag 5, in flight 0, ready 5, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_sole_consumer_without_credit_keeps_its_place() {
+    check(
+        "set strategy sole / A joins 0 / B joins 9 / publish 2 / figures / A credit 1 / A acks 1 / A credit 0 \
+         / A acks 2 / publish 1 / figures",
+        expect![[r#"
+            0s    floor 0, lag 2, in flight 0, ready 2, waiting 0, parked 0
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    A: acked
+            0s    deliver 2#1 to A
+            0s    append acked 1
+            0s    append handed 2
+            0s    A: acked
+            0s    append acked 2
+            0s    floor 2, lag 1, in flight 0, ready 1, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
+fn pollers_take_their_place_as_sole_consumers_too() {
+    check(
+        "set strategy sole / publish 2 / P polls 1 / Q polls 1 / P acks 1 / P polls 1 / P acks 2 / publish 1 \
+         / wait 31s / figures",
+        expect![[r#"
+            0s    deliver 1#1 to P when durable
+            0s    append leased 1 for 30s
+            0s    P: acked
+            0s    append acked 1
+            0s    deliver 2#1 to P when durable
+            0s    append leased 2 for 30s
+            0s    P: acked
+            0s    append acked 2
+            4s    checkpoint 2
+            30s   deliver 3#1 to Q when durable
+            30s   P is a member no longer
+            30s   append leased 3 for 30s
+            31s   floor 2, lag 1, in flight 1, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_change_of_strategy_makes_the_first_consumer_the_sole_one() {
+    check(
+        "A joins 1 / B joins 1 / publish 4 / set strategy sole / A acks 1 & B acks 2 / figures \
+         / set strategy round robin / figures",
+        expect![[r#"
+            0s    deliver 1#1 to A
+            0s    deliver 2#1 to B
+            0s    append handed 1-2
+            0s    append group changed
+            0s    read 3-4
+            0s    A: acked
+            0s    B: acked
+            0s    deliver 3#1 to A
+            0s    append acked 1-2
+            0s    append handed 3
+            0s    floor 2, lag 2, in flight 1, ready 1, waiting 0, parked 0
+            0s    append group changed
+            0s    read 4
+            0s    deliver 4#1 to B
+            0s    append handed 4
+            0s    floor 2, lag 2, in flight 2, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}

@@ -2,10 +2,10 @@
 
 use super::rig::{BEGIN, Rig};
 use super::*;
-use crate::entry::MoveTrail;
+use crate::entry::{MoveReason, MoveTrail, Origin};
 use crate::group::{JobRefusal, LeaseRun, Outcome, Verb};
 use crate::producers::ProducerStamp;
-use crate::settings::{OnParkedKey, Retention, StreamLimits, UNASKED_BYTES_MAX};
+use crate::settings::{OnEnd, OnParkedKey, Retention, StreamLimits, UNASKED_BYTES_MAX};
 use crate::types::IdHash;
 
 const YEARS: Duration = Duration::from_secs(10 * 366 * 86_400);
@@ -234,7 +234,10 @@ fn what_is_moved_does_not_expire_there_and_the_stream_it_makes_has_a_limit() {
     assert_eq!(moved.meta.expires, None);
     assert_eq!(moved.meta.origin.map(|origin| origin.receives), Some(1));
     let trail = moved.meta.origin.and_then(|origin| origin.trail);
-    assert_eq!(trail, Some(MoveTrail { home: rig.stream, seq: Seq(1), from: rig.stream }));
+    assert_eq!(
+        trail,
+        Some(MoveTrail { home: rig.stream, seq: Seq(1), from: rig.stream, why: MoveReason::Asked })
+    );
     let limits = &rig.shard.stream_settings(moved.stream).expect("it was made for the message").limits;
     assert_eq!(limits.max_bytes, Some(UNASKED_BYTES_MAX));
 }
@@ -357,4 +360,25 @@ fn a_purge_of_what_is_ready_leaves_leased_messages_with_their_consumers() {
     let refused = rig.shard.delete_stream_if(rig.stream, unused);
     assert_eq!(refused, Err(ChangeRefusal::InUse { consumers: 1 }));
     assert_eq!(rig.shard.delete_stream_if(rig.stream, condition), Ok(()), "it is empty");
+}
+
+#[test]
+fn a_message_that_ended_does_not_go_back_where_it_ended_before() {
+    let to = StreamName::parse("dead").expect("a good name");
+    for (why, is_parked) in [(MoveReason::Dropped, true), (MoveReason::Exhausted, false)] {
+        let mut rig = Rig::new(StreamSettings::default());
+        let from = rig.shard.create_stream(rig.now, &to, &StreamSettings::default()).expect("a new stream");
+        let on_expired = OnEnd::Move(to.clone());
+        let group = rig.group(GroupSettings { on_expired, ..GroupSettings::default() });
+        let expires = Some(rig.now + Duration::from_secs(60));
+        let trail = Some(MoveTrail { home: from, seq: Seq(9), from, why });
+        let origin = Some(Origin { published: rig.now, receives: 0, trail });
+        let message = MessageMeta { expires, origin, ..MessageMeta::plain(1) };
+        rig.publish(&[message]).expect("a good batch");
+        rig.pass(Duration::from_secs(61));
+        rig.turn();
+        let moved = rig.shard.complete_move(rig.now, group, Seq(1), &message, rig.now);
+        assert_eq!(moved.is_err(), is_parked);
+        assert_eq!(rig.shard.parked(group, Seq(1)).is_some(), is_parked);
+    }
 }

@@ -144,7 +144,7 @@ impl ConsumerStrategy {
     fn of_group(strategy: Strategy) -> ConsumerStrategy {
         match strategy {
             Strategy::RoundRobin => ConsumerStrategy::RoundRobin,
-            Strategy::Single => ConsumerStrategy::DispatchToSingle,
+            Strategy::Single | Strategy::Sole => ConsumerStrategy::DispatchToSingle,
             // The closest there is: a key has one consumer at a time.
             Strategy::Pinned | Strategy::Ordered => ConsumerStrategy::Pinned,
         }

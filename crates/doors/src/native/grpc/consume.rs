@@ -6,10 +6,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use forebay_broker::api::{
-    Bundle, CallError, Caller, Clock, Committed, Consumer, Event, Hold, OutcomeRun, Room, RunMessage,
-    Settled, Share,
+    Bundle, CallError, Caller, Clock, Committed, Consumer, ConsumerTerms, Event, Hold, OutcomeRun, Room,
+    RunMessage, Settled, Share,
 };
 use forebay_core::types::{Limits, StreamName, Timestamp};
 use forebay_wire::v1;
@@ -19,7 +20,7 @@ use tonic::{Status, Streaming};
 use super::request::names;
 use super::{convert, status, transact};
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, Service, check_consumer, not_committed};
+use crate::native::service::{Answer, Service, check_consumer, check_some_duration, not_committed};
 use crate::native::trace::Trace;
 
 /// Events that go into one reply.
@@ -122,8 +123,10 @@ impl Consume {
         // A limit in bytes comes with the next credit, so no credit is given before it.
         let at_once = if first.credit_bytes.is_some() { 0 } else { credit };
         first.credit = first.credit_bytes.map(|_| credit);
+        let lease = check_some_duration("open.lease_ms", open.lease_ms.map(Duration::from_millis))?;
+        let terms = ConsumerTerms { lease, rank: open.rank };
         let consumer = caller
-            .subscribe(stream.clone(), group, &open.consumer, at_once)
+            .subscribe_on(stream.clone(), group, &open.consumer, at_once, terms)
             .await
             .map_err(|error| Refusal::of_call(service.now(), &error))?;
         let limits = caller.broker().limits().clone();

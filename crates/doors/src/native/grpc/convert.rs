@@ -197,6 +197,7 @@ pub(super) fn deliver(delivery: &Delivery, count: usize, out: &mut v1::Deliverie
             if run.first_seq + u64::from(run.count) == seq.0
                 && run.first_grant + u64::from(run.count) == grant.0
                 && run.attempt == delivery.attempt.0
+                && run.redelivered == delivery.redelivered
                 && run.deadline_us == delivery.deadline.0 =>
         {
             run.count += count as u32;
@@ -207,6 +208,7 @@ pub(super) fn deliver(delivery: &Delivery, count: usize, out: &mut v1::Deliverie
             count: count as u32,
             attempt: delivery.attempt.0,
             deadline_us: delivery.deadline.0,
+            redelivered: delivery.redelivered,
         }),
     }
     out.messages.reserve(count);

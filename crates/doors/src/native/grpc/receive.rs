@@ -32,6 +32,7 @@ pub(super) async fn receive(
                 attempt: delivered.attempt.0,
                 deadline_us: delivered.deadline.0,
                 message: Some(convert::delivered(&delivered)?),
+                redelivered: delivered.redelivered,
             })
         })
         .collect();

@@ -197,6 +197,7 @@ pub(super) fn delivery(lease: String, delivered: &Delivered) -> json::Delivery {
         lease,
         seq: delivered.lease.seq.0,
         attempt: delivered.attempt.0,
+        redelivered: delivered.redelivered,
         deadline: Time(delivered.deadline.0),
         published_at: Time(delivered.published.0),
         id,

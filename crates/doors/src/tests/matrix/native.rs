@@ -177,7 +177,13 @@ fn message_of(call: &str) -> Vec<u8> {
         }
         "Consume" => {
             let consumer = "running".into();
-            let open = v1::Open { stream: work.into(), group: team.into(), consumer, credit: 1 };
+            let open = v1::Open {
+                stream: work.into(),
+                group: team.into(),
+                consumer,
+                credit: 1,
+                ..Default::default()
+            };
             of!(ConsumeRequest, open: Some(open))
         }
         "Receive" => of!(ReceiveRequest, stream: work, group: team, max: 1u32),

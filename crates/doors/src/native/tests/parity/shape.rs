@@ -450,11 +450,14 @@ impl Shape for v1::ReceiveReply {
 
 impl Shape for v1::Received {
     fn shape(self) -> Value {
-        let v1::Received { lease, seq, attempt, deadline_us, message } = self;
+        let v1::Received { lease, seq, attempt, deadline_us, message, redelivered } = self;
         let mut value = content(message.expect("a message"));
         value["lease"] = lease.into();
         value["seq"] = seq.into();
         value["attempt"] = attempt.into();
+        if redelivered {
+            value["redelivered"] = true.into();
+        }
         value["deadline"] = json!(Time(deadline_us));
         value
     }

@@ -146,7 +146,13 @@ async fn leases_of_an_open_call_are_settled_with_messages() {
     let input = commit(Vec::new(), vec![publication("in", vec![message("1"), message("2"), message("3")])]);
     pair.grpc.commit(input).await.expect("it is stored");
     let (requests, sent) = mpsc::unbounded_channel();
-    let open = v1::Open { stream: "in".into(), group: "makers".into(), consumer: "c".into(), credit: 3 };
+    let open = v1::Open {
+        stream: "in".into(),
+        group: "makers".into(),
+        consumer: "c".into(),
+        credit: 3,
+        ..Default::default()
+    };
     requests.send(v1::ConsumeRequest { open: Some(open), ..Default::default() }).expect("it is read");
     let replies = pair.grpc.consume(UnboundedReceiverStream::new(sent)).await.expect("it joins").into_inner();
     let mut call = Consuming { requests, replies };
