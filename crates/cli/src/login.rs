@@ -86,5 +86,7 @@ fn from_input() -> anyhow::Result<Token> {
     }
     let mut text = String::new();
     std::io::stdin().take(4_096).read_to_string(&mut text).context("cannot read the token")?;
-    Token::parse(&text)?.ok_or_else(|| anyhow!(Exit::NotUnderstood).context("there is no token"))
+    Token::parse(&text)?.ok_or_else(|| anyhow!(Exit::NotUnderstood).context(
+        "the token is read from the standard input, and nothing was there; --token-file and FOREBAY_TOKEN name it too",
+    ))
 }
