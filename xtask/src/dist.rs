@@ -33,7 +33,7 @@ removed. The image is built if buildah can be had.
 /// The tools that compile for both architectures.
 const PACKAGES: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.0"];
 /// In `Cargo.toml`.
-const PROFILE: &str = "dist";
+const PROFILE: &str = "shipped";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Architecture {
@@ -116,6 +116,7 @@ pub(crate) fn run(plan: &Plan) -> Result<(), String> {
     let (architectures, left_out) = add_targets(&plan.architectures)?;
     for one in &architectures {
         build(*one, &zig)?;
+        check(&one.binary()?)?;
     }
     let here = Architecture::of_this_machine().filter(|one| architectures.contains(one));
     let texts = contents::texts(&dist, here.map(Architecture::binary).transpose()?)?;
@@ -191,6 +192,30 @@ fn build(one: Architecture, zig: &Path) -> Result<(), String> {
     crate::finish(command, &words)
 }
 
+/// Says how large a binary is, and refuses one that needs libraries.
+fn check(binary: &Path) -> Result<(), String> {
+    let bytes = std::fs::read(binary).map_err(|error| cannot("read", binary, &error))?;
+    if !is_static(&bytes) {
+        return Err(format!("the binary is not static. file=`{}`", binary.display()));
+    }
+    println!("{}: static, {:.1} MB", binary.display(), bytes.len() as f64 / 1e6);
+    Ok(())
+}
+
+/// Whether a program of 64 bits, little endian, asks for no interpreter, which would load libraries.
+fn is_static(elf: &[u8]) -> bool {
+    const INTERPRETER: u32 = 3;
+    let number = |at: usize, bytes: usize| {
+        let field = elf.get(at..at.saturating_add(bytes))?;
+        Some(field.iter().rev().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte)))
+    };
+    let kinds = || {
+        let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        (0..count).map(|nth| number((table + nth * size) as usize, 4)).collect::<Option<Vec<u64>>>()
+    };
+    elf.starts_with(b"\x7fELF\x02\x01") && kinds().is_some_and(|kinds| !kinds.contains(&INTERPRETER.into()))
+}
+
 fn path_with(first: &Path) -> Result<std::ffi::OsString, String> {
     let folders = [vec![first.to_owned()], crate::install::path_folders()].concat();
     std::env::join_paths(folders).map_err(|error| format!("the PATH cannot be extended: {error}"))
@@ -219,6 +244,18 @@ mod tests {
         let one = Plan { architectures: vec![Architecture::X86], is_tried: true };
         assert_eq!(parse("x86_64 --try x86_64"), Ok(one));
         assert!(parse("pdp11").is_err());
+    }
+
+    #[test]
+    fn a_program_with_an_interpreter_is_not_static() {
+        let mut elf = vec![0_u8; 64 + 2 * 56];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (elf[32], elf[54], elf[56]) = (64, 56, 2);
+        (elf[64], elf[64 + 56]) = (1, 2);
+        assert!(is_static(&elf));
+        elf[64 + 56] = 3;
+        assert!(!is_static(&elf));
+        assert!(!is_static(&elf[..100]) && !is_static(b"#!/bin/sh\n"));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod install;
 mod peers;
 mod services;
 mod tidy;
+mod workers;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,8 @@ Commands:
   torture Kill the real server again and again: [--minutes N] [--runs N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
   wear    Run the tests of scarce memory, descriptors, floods and noisy clients with their full counts
-  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
+  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|kurrent|polls|peers|
+          python|callgrind] ...
   fuzz    Try changed inputs on every decoder that runs before a client is known: [--minutes N]
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
@@ -115,6 +117,10 @@ enum Task {
     Callgrind(callgrind::Plan),
     /// A bench with other servers, which are found or installed for it.
     Peers {
+        arguments: Vec<String>,
+    },
+    /// Workers in Python beside Celery, with a server that is found or installed for it.
+    Workers {
         arguments: Vec<String>,
     },
     /// The real server, killed again and again.
@@ -188,6 +194,9 @@ impl Task {
                 Some((which, arguments)) if which == "peers" => {
                     Ok(Task::Peers { arguments: arguments.to_vec() })
                 }
+                Some((which, arguments)) if which == "python" => {
+                    Ok(Task::Workers { arguments: arguments.to_vec() })
+                }
                 _ => Ok(Task::Tool { package: "forebay-bench", arguments: rest.to_vec() }),
             },
             _ => Err(format!("no such command. command=`{command}`")),
@@ -224,6 +233,7 @@ impl Task {
             }
             Task::Callgrind(plan) => callgrind::run(plan),
             Task::Peers { arguments } => peers::run(arguments),
+            Task::Workers { arguments } => workers::run(arguments),
             Task::Torture { command, arguments } => torture(command, arguments),
             Task::Model { commands, seed } => model(commands, seed),
         }
@@ -661,6 +671,7 @@ mod tests {
         assert_eq!(parse("bench cost --batch 64"), tool("forebay-bench", "cost --batch 64"));
         assert_eq!(parse("bench"), tool("forebay-bench", ""));
         assert!(matches!(parse("bench callgrind"), Ok(Task::Callgrind(_))));
+        assert!(matches!(parse("bench python --jobs 100"), Ok(Task::Workers { .. })));
         let arguments = vec!["--only".to_owned(), "redis".to_owned()];
         assert_eq!(parse("bench peers --only redis"), Ok(Task::Peers { arguments }));
     }

@@ -209,9 +209,9 @@ impl Right {
     ];
 }
 
-impl fmt::Display for Right {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Right {
+    pub fn word(self) -> &'static str {
+        match self {
             Right::Publish => "publish",
             Right::Consume => "consume",
             Right::Read => "read",
@@ -223,7 +223,13 @@ impl fmt::Display for Right {
             Right::Triage => "triage",
             Right::Delete => "delete",
             Right::Administer => "administer",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
     }
 }
 

@@ -36,9 +36,34 @@ pub struct AuditRecord {
     pub who: Arc<str>,
     pub from: Option<SocketAddr>,
     pub action: Right,
+    /// The name of the call: several calls need the same right.
+    pub verb: &'static str,
     /// The stream, the group, the credential, or the server.
     pub what: String,
     pub outcome: AuditOutcome,
+}
+
+impl AuditRecord {
+    /// Says it in the server's log, where every change of streams, groups and credentials can be found also without an
+    /// audit. A call that was refused has changed nothing.
+    fn log(&self) {
+        let AuditRecord { who, verb, what, .. } = self;
+        // The server makes changes of its own when it starts, which are not of interest.
+        let Some(from) = self.from.map(|from| from.to_string()) else { return };
+        // A record about a credential names the call in the thing.
+        let call = match self.action {
+            Right::Administer => what.clone(),
+            _ => format!("{verb} {what}"),
+        };
+        match &self.outcome {
+            AuditOutcome::Done => tracing::info!(%who, from, "{call}"),
+            AuditOutcome::Denied => tracing::warn!(%who, from, "{call}: denied"),
+            AuditOutcome::Refused(why) => tracing::debug!(%who, from, "{call}: {why}"),
+            AuditOutcome::Unknown => {
+                tracing::info!(%who, from, "{call}: the client left, so the outcome is unknown");
+            }
+        }
+    }
 }
 
 /// Where records go.
@@ -62,6 +87,7 @@ impl Audit {
     }
 
     fn write(&self, record: AuditRecord) {
+        record.log();
         for writer in self.writers.iter().filter_map(OnceLock::get) {
             if writer.try_send(record.clone()).is_err() && self.lost.fetch_add(1, Ordering::Relaxed) == 0 {
                 tracing::error!(
@@ -92,8 +118,17 @@ impl Recording {
         let broker = caller.broker();
         let outcome = if denied.is_some() { AuditOutcome::Denied } else { AuditOutcome::Unknown };
         let (at, who) = (broker.clock().date(), who.name_shared());
-        let record = AuditRecord { at, who, from, action, what: what.to_string(), outcome };
+        let record =
+            AuditRecord { at, who, from, action, verb: action.word(), what: what.to_string(), outcome };
         Recording { audit: broker.audit().clone(), record: Some(record) }
+    }
+
+    /// Names the call more exactly than its right does.
+    pub(crate) fn doing(mut self, verb: &'static str) -> Recording {
+        if let Some(record) = &mut self.record {
+            record.verb = verb;
+        }
+        self
     }
 
     /// Names the thing more exactly.

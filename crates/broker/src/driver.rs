@@ -32,7 +32,7 @@ use forebay_core::Admission;
 use forebay_core::entry::{MessageMeta, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
 use forebay_core::group::{
-    Bound, ConsumerTerms, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb,
+    Bound, ConsumerTerms, Credit, Departure, Effects, JobState, Lease, LeaseRun, OutcomeRun, Settlement, Verb,
 };
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
@@ -557,9 +557,19 @@ impl Driver {
     fn report_jobs(&mut self) {
         for (group, id) in self.shard.take_ended_jobs() {
             if let Some(job) = self.shard.job(group, id) {
-                let (done, failed, state) = (job.done, job.failed, &job.state);
+                let (done, failed) = (job.done, job.failed);
                 let group = group_label(&self.shard, group);
-                tracing::info!(group, job = id.0, done, failed, ?state, "job ended");
+                match &job.state {
+                    JobState::Failed { why, .. } => {
+                        tracing::warn!(group, job = id.0, done, failed, %why, "job failed");
+                    }
+                    JobState::Cancelled { .. } => {
+                        tracing::info!(group, job = id.0, done, failed, "job cancelled");
+                    }
+                    JobState::Done { .. } | JobState::Running => {
+                        tracing::info!(group, job = id.0, done, failed, "job done");
+                    }
+                }
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::encryption::KeyFlags;
 use crate::exit::Exit;
 use crate::print::Output;
 use crate::serve::open_error;
+use crate::units;
 
 pub(crate) const BACKUP_EXAMPLES: &str = "\
 Examples:
@@ -162,10 +163,9 @@ fn finish(
             return report.copy.text();
         }
         format!(
-            "{done} into {place}: {}, {} messages kept, log up to position {}. The copy was verified and is \
-             sound.\n",
+            "{done} into {place}: {}, {} kept, log up to position {}. The copy was verified and is sound.\n",
             size(report.bytes),
-            report.messages,
+            units::of(report.messages, "message"),
             report.position
         )
     })?;

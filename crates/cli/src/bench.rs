@@ -35,7 +35,7 @@ use crate::connect::Server;
 use crate::exit::{Exit, say};
 use crate::print::Output;
 use crate::safe::printable;
-use crate::settings::values::{duration, size};
+use crate::settings::values::{duration, size, whole};
 
 pub(crate) const EXAMPLES: &str = "\
 Without --rate producers send as fast as their windows let them (a closed loop), which finds out how much the server can
@@ -79,25 +79,25 @@ pub(crate) struct Bench {
     #[arg(long)]
     keep: bool,
     /// Number of producers. Default: 2; 1 for latency; 8 over SQS.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1_000))]
     producers: Option<u16>,
     /// Most unconfirmed messages of a producer. Default: 1024. Not over SQS.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=1_000_000))]
     window: Option<u64>,
     /// Most messages in a batch. Default: 64; 1 for latency; 10 over SQS, which allows no more.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=10_000))]
     batch: Option<u64>,
     /// Number of consumers. Default: 4; 1 for latency; 16 over SQS.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1_000))]
     consumers: Option<u16>,
     /// Messages that a consumer may hold (prefetch). Default: 256; over SQS 10, the size of a receive.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=100_000))]
     credit: Option<u32>,
     /// Size of a message, with or without a unit.
     #[arg(long, value_name = "SIZE", default_value = "100", value_parser = size)]
     size: u64,
     /// Number of different keys. 0: messages have no key. Over SQS keys are message groups.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u64>(0..=10_000_000))]
     keys: u64,
     /// Messages per second of all producers together. Default: no limit; 1000 for latency.
     #[arg(long, value_name = "N", value_parser = rate)]
@@ -107,7 +107,7 @@ pub(crate) struct Bench {
     duration: Option<Duration>,
     /// Send this many messages, and end when they are processed. For drain: the backlog at the beginning; default
     /// 500000, and 20000 over SQS.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=1_000_000_000_000))]
     messages: Option<u64>,
     /// Time before the measurement. Default: 1s, or nothing if --messages is given.
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -111,7 +111,8 @@ pub(crate) fn addresses(text: &str) -> Result<Addresses, String> {
 }
 
 fn address(text: &str) -> Result<Address, String> {
-    let expected = "expected HOST, HOST:PORT, http://HOST:PORT or https://HOST:PORT";
+    let expected =
+        "expected HOST, HOST:PORT, http://HOST:PORT or https://HOST:PORT, with a port from 1 to 65535";
     let authority = authority(text).map_err(|error| match error {
         ConnectError::UnknownScheme { scheme } => format!("{expected}. scheme=`{}`", printable(&scheme)),
         _ => format!("{expected}. address=`{}`", printable(text)),
@@ -120,6 +121,11 @@ fn address(text: &str) -> Result<Address, String> {
 }
 
 impl Addresses {
+    /// Whether one of them has this host and port.
+    pub(crate) fn has(&self, authority: &str) -> bool {
+        self.0.iter().any(|address| address.authority == authority)
+    }
+
     pub(crate) fn text(&self) -> String {
         self.0.iter().map(Address::text).collect::<Vec<_>>().join(",")
     }
@@ -301,10 +307,21 @@ pub(crate) fn unreachable(address: &str, cause: &(dyn std::error::Error + 'stati
     let (server, why) = (printable(address), printable(&why_unreachable(cause)));
     let advice = match why.contains("certificate") {
         true => "--ca or FOREBAY_CA names the certificates by which it is recognised",
+        false if why == CLOSED => "If it has a certificate, its address begins with https://",
+        false if why == NO_TLS => "An address that begins with http:// is without TLS",
         false => "Is it running? --server or FOREBAY_SERVER takes another",
+    };
+    let server = match context::current_name_of(address) {
+        Some(name) => format!("{server}, of the context {}", printable(&name)),
+        None => server.to_string(),
     };
     anyhow!(Exit::Unreachable).context(format!("cannot reach the server at {server}: {why}. {advice}"))
 }
+
+/// A server that expects TLS closes a connection without it.
+const CLOSED: &str = "the server closed the connection";
+/// What the client of TLS calls a corrupt message: the server answered in the clear.
+const NO_TLS: &str = "the server does not speak TLS on this port";
 
 /// The reason of the network, in a few words, from the depth of an error.
 fn why_unreachable(error: &(dyn std::error::Error + 'static)) -> String {
@@ -313,7 +330,7 @@ fn why_unreachable(error: &(dyn std::error::Error + 'static)) -> String {
         if let Some(io) = last.downcast_ref::<std::io::Error>() {
             match io.kind() {
                 ErrorKind::ConnectionRefused => return "connection refused".to_owned(),
-                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => return "connection closed".to_owned(),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => return CLOSED.to_owned(),
                 ErrorKind::TimedOut => return "no answer in time".to_owned(),
                 ErrorKind::HostUnreachable => return "host unreachable".to_owned(),
                 ErrorKind::NetworkUnreachable => return "network unreachable".to_owned(),
@@ -323,6 +340,7 @@ fn why_unreachable(error: &(dyn std::error::Error + 'static)) -> String {
         }
         match last.source() {
             Some(source) => last = source,
+            None if last.to_string().contains("InvalidContentType") => return NO_TLS.to_owned(),
             None => return last.to_string(),
         }
     }

@@ -200,6 +200,13 @@ pub(crate) fn at(addresses: &Addresses) -> anyhow::Result<Known> {
     Ok(found.cloned().unwrap_or_else(|| Known::at(addresses.clone())))
 }
 
+/// The name of the current context, if this address is one of its addresses.
+pub(crate) fn current_name_of(authority: &str) -> Option<String> {
+    let contexts = load().ok()?;
+    let name = contexts.current.clone()?;
+    contexts.servers.get(&name)?.addresses.has(authority).then_some(name)
+}
+
 /// The name of the current context.
 pub(crate) fn current_name() -> anyhow::Result<Option<String>> {
     Ok(load()?.current)

@@ -111,6 +111,11 @@ pub(crate) fn inspect(folder: &Path, keys: Option<&Keyring>) -> anyhow::Result<I
         OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             anyhow::anyhow!("there is no journal in {}", folder.display())
         }
+        OpenError::InUse => anyhow::anyhow!(Exit::DataInUse).context(format!(
+            "the data folder {} is in use by another process. Stop the server first, or make a backup, which is \
+             verified in the same way",
+            folder.display()
+        )),
         error => open_error(error).context(format!("cannot look at {}", folder.display())),
     })
 }

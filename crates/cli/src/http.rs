@@ -149,7 +149,7 @@ impl Http {
         if (200..300).contains(&status) {
             return Ok(Reply { status, bytes });
         }
-        Err(refused(status, &bytes, self.authorization.is_some()))
+        Err(refused(&self.address, status, &bytes, self.authorization.is_some()))
     }
 
     /// Everything that a list holds, page by page, up to its limit.
@@ -227,7 +227,7 @@ impl List {
     }
 }
 
-fn refused(status: u16, bytes: &[u8], has_token: bool) -> anyhow::Error {
+fn refused(address: &str, status: u16, bytes: &[u8], has_token: bool) -> anyhow::Error {
     match serde_json::from_slice::<Problem>(bytes) {
         Ok(mut problem) => {
             let mut document = String::from_utf8_lossy(bytes).trim().to_owned();
@@ -242,7 +242,12 @@ fn refused(status: u16, bytes: &[u8], has_token: bool) -> anyhow::Error {
         }
         Err(_) => {
             let shown = printable_bytes(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
-            anyhow!("the server answered with status {status}; it may not be Forebay. answer=`{shown}`")
+            anyhow!(
+                "the server at {} is not the HTTP API of Forebay, which is on port 7070 unless `listen` says \
+                 otherwise. status=`{status}` answer=`{}`",
+                printable(address),
+                shown.trim_end_matches("\\n")
+            )
         }
     }
 }
@@ -320,7 +325,7 @@ mod tests {
     #[test]
     fn a_problem_becomes_one_line_and_a_code() {
         let said = |document: &str, status: u16| {
-            let error = refused(status, document.as_bytes(), false);
+            let error = refused("127.0.0.1:7070", status, document.as_bytes(), false);
             let code = error.downcast_ref::<Exit>().copied();
             (crate::exit::text(&error), code)
         };
@@ -338,7 +343,7 @@ mod tests {
         let document = r#"{"type":"/problems/unauthenticated","title":"t","status":401,
             "detail":"send `Authorization: Bearer TOKEN`","retry":"never"}"#;
         assert_eq!(said(document, 401), (NO_TOKEN.to_owned(), Some(Exit::Denied)));
-        let with_token = refused(401, document.as_bytes(), true);
+        let with_token = refused("127.0.0.1:7070", 401, document.as_bytes(), true);
         assert!(crate::exit::text(&with_token).starts_with("send"), "the server's own sentence");
         let (text, code) = said("<html>\u{1b}", 502);
         assert!(text.contains("502") && text.contains(r"<html>\x1b"), "{text}");

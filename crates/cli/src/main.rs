@@ -28,6 +28,7 @@ mod safe;
 mod screen;
 mod serve;
 mod settings;
+mod signals;
 mod subscribe;
 mod units;
 mod work;

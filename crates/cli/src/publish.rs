@@ -25,7 +25,7 @@ use crate::exit::{Exit, say};
 use crate::failure;
 use crate::print::{Output, print};
 use crate::safe::printable;
-use crate::settings::values::{duration, some_duration};
+use crate::settings::values::{duration, some_duration, whole};
 use crate::units;
 
 use self::input::{Input, Source};
@@ -68,7 +68,7 @@ pub(crate) struct Pub {
     ])]
     ndjson: bool,
     /// Priority from 0 to 9. Higher priorities are delivered first.
-    #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
+    #[arg(long, value_name = "0-9", default_value_t = 0, value_parser = whole::<u8>(0..=9))]
     priority: u8,
     /// Not delivered before this time has passed, such as 250ms, 30s, 15m, 12h, 7d.
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -44,13 +44,13 @@ use forebay_storage::journal::recorded::{Recorded, Recorder};
 use forebay_storage::journal::{JournalConfig, JournalEngine, Keyring, OpenError, Stopwatch};
 use forebay_storage::memory::{MemoryEngine, MemoryLog};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::encryption::Keys;
 use crate::exit::Exit;
 use crate::log;
 use crate::log::Level;
 use crate::settings::{self, EngineKind, Origin, Settings, Sources};
+use crate::signals::Signals;
 use crate::units;
 use doors::{Doors, Row};
 use ending::End;
@@ -99,6 +99,9 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
         let (setting, text) = (one.setting, one.setting.shown(&one.text));
         tracing::debug!("setting {} is {text}, from {}", setting.name, one.origin);
     }
+    for doubt in doubtful_variables() {
+        tracing::warn!("{doubt}");
+    }
     jwt::check(&settings)?;
     limits::check(&settings)?;
     let tls = tls::read(&settings)?;
@@ -131,7 +134,11 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     }
     if settings.memory {
         let engine = MemoryEngine::new(MemoryLog::new(ShardId(0), FRAME_BYTES_MAX));
-        return runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
+        let served = runtime.block_on(serve(Arc::new(engine), &settings, started, doors));
+        if served.is_ok() {
+            tracing::info!("stopped");
+        }
+        return served;
     }
     let engine = Arc::new(open_journal(&settings, clock, keys)?);
     let served = runtime.block_on(serve(engine.clone(), &settings, started, doors));
@@ -149,6 +156,11 @@ pub(crate) fn run(sources: &Sources) -> anyhow::Result<()> {
     served
 }
 
+/// Variables of the environment that are nearly settings.
+fn doubtful_variables() -> Vec<String> {
+    settings::doubtful_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+}
+
 /// Checks settings and the files that they name, as far as that can be done without starting. The answer has remarks
 /// for the operator.
 pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
@@ -163,7 +175,7 @@ pub(crate) fn check(settings: &Settings) -> anyhow::Result<Vec<String>> {
     keys.check()?;
     let others = doors::ROWS.iter().filter_map(|row| (row.address)(settings));
     let is_reached = others.chain([settings.listen]).any(|address| !address.ip().is_loopback());
-    let mut remarks = Vec::new();
+    let mut remarks = doubtful_variables();
     let mut remark = |is_so: bool, text: &str| remarks.extend(is_so.then(|| text.to_owned()));
     remark(
         is_reached && settings.allow_anyone,
@@ -498,28 +510,6 @@ async fn held(broker: &Broker) -> Option<u64> {
         match page.next {
             Some(next) => after = Some(next),
             None => return Some(held),
-        }
-    }
-}
-
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Signals> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Signals {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn any(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }

@@ -5,6 +5,7 @@
 //! that is given in several places is taken from the first of: flag, environment, file, default.
 
 mod file;
+mod similar;
 mod table;
 pub(crate) mod values;
 
@@ -22,6 +23,7 @@ use crate::safe::printable;
 use crate::serve::alerts::Webhook;
 use crate::serve::jwt::KeySource;
 
+pub(crate) use self::similar::doubtful_variables;
 pub(crate) use self::table::SETTINGS;
 
 /// The settings of a server.

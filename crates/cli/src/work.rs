@@ -15,14 +15,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
 use forebay_client::worker::{BreakerPolicy, Concurrency, WorkerError, WorkerStats};
 use forebay_client::{Client, Fault, Job, Worker};
 use hyper::Uri;
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use self::console::Console;
@@ -37,7 +36,8 @@ use crate::exit::Exit;
 use crate::failure;
 use crate::log::{self, Format, Level};
 use crate::print::{Output, print};
-use crate::settings::values::{duration, or_none};
+use crate::settings::values::{duration, or_none, whole};
+use crate::signals::Signals;
 use crate::subscribe::{create_group, not_opened};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -88,8 +88,8 @@ A handler in Python, send.py:
   print('sent to', message['to'], 'try', os.environ['FOREBAY_ATTEMPT'])";
 
 /// The most handlers at a time.
-const CONCURRENCY_MAX: i64 = 1_000;
-const PREFETCH_MAX: i64 = 10_000;
+const CONCURRENCY_MAX: u64 = 1_000;
+const PREFETCH_MAX: u64 = 10_000;
 /// The breaker opens when nearly all messages fail. A few bad messages among good ones are no reason to stop.
 const FAILURE_RATIO: f64 = 0.9;
 /// How often the counts and the idle time are checked.
@@ -112,14 +112,14 @@ pub(crate) struct Work {
     push: Option<Uri>,
     /// Number of messages to process at a time.
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with_all = ["min", "max"],
-          value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
+          value_parser = whole::<u16>(1..=CONCURRENCY_MAX))]
     concurrency: u16,
     /// Follow the backlog instead, with at least this many at a time.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "max",
-          value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
+          value_parser = whole::<u16>(1..=CONCURRENCY_MAX))]
     min: u16,
     /// Follow the backlog, with at most this many at a time.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CONCURRENCY_MAX))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=CONCURRENCY_MAX))]
     max: Option<u16>,
     /// Time within which the backlog should be worked off, with --min and --max.
     #[arg(long, value_name = "TIME", default_value = "1m", requires = "max", value_parser = duration)]
@@ -140,7 +140,7 @@ pub(crate) struct Work {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Number of messages to prefetch beside those being processed. Default: follows the time that messages take.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=PREFETCH_MAX))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=PREFETCH_MAX))]
     prefetch: Option<u16>,
     /// How long running handlers may finish when the command is told to stop. Other messages are returned.
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = duration)]
@@ -181,9 +181,9 @@ impl Runner {
 }
 
 pub(crate) fn run(options: &Work, output: Output) -> anyhow::Result<()> {
-    if options.max.is_some_and(|max| max < options.min) {
+    if let Some(max) = options.max.filter(|max| *max < options.min) {
         return Err(anyhow!(Exit::NotUnderstood)
-            .context(format!("--max must be at least --min. min=`{}`", options.min)));
+            .context(format!("--max must be at least --min. min=`{}` max=`{max}`", options.min)));
     }
     if output == Output::Json {
         log::start(Some(Format::Json), Level::Info, forebay_broker::clock::Clock::start());
@@ -344,27 +344,4 @@ fn summary(
         "late": stats.late,
     });
     print(&format!("{facts}\n"))
-}
-
-/// The signals that stop the command.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Signals> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn any(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }

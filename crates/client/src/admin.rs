@@ -1,15 +1,18 @@
 //! Administration: creating and changing streams and groups, looking at them, and dealing with parked messages.
 //!
 //! The calls are methods of [`Client`](crate::Client). A call that fails has a [`CallError`](crate::CallError), which
-//! says what can be done about it. Lists come in pages.
+//! says what can be done about it. Lists come item by item ([`Items`]), or page by page.
 
 mod convert;
 pub mod groups;
+mod items;
 pub mod log;
 pub mod parked;
 #[allow(missing_docs)] // The settings are documented at their declarations.
 pub mod settings;
 pub mod streams;
+
+pub use items::Items;
 
 /// A part of a list.
 #[derive(Debug, Clone, PartialEq)]

@@ -106,7 +106,7 @@ impl Client {
         self.shared.grpc.clone()
     }
 
-    pub(crate) fn streams(&self) -> &Streams {
+    pub(crate) fn publish_streams(&self) -> &Streams {
         &self.shared.streams
     }
 

@@ -168,20 +168,7 @@ fn python(
         Suite::Kurrent => (places.kurrent.clone(), "kurrent", places.kurrent.clone()),
         _ => (places.compat.join("python"), "python", places.compat.join("python")),
     };
-    let requirements = of.join("requirements.txt");
-    let ingredients = [&read(&requirements)?[..], &tools.version];
-    let environment = cache.made_from(name, &ingredients, |environment| {
-        quietly(command(&tools.first, &["-m".as_ref(), "venv".as_ref(), environment.as_os_str()]))?;
-        let python = environment.join("bin").join("python");
-        // Everything is named in the file, so that nothing else comes along; and nothing is missing.
-        let install = ["-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--requirement"];
-        let mut pip = Command::new(&python);
-        pip.args(install).arg(&requirements).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
-        quietly(pip)?;
-        let mut check = Command::new(&python);
-        check.args(["-m", "pip", "check"]);
-        quietly(check)
-    })?;
+    let python = environment(name, &of.join("requirements.txt"), tools, cache)?;
     // Cleared by pytest before it is used.
     let scratch = places.target.join("compat").join(suite.name());
     let made = std::fs::create_dir_all(places.target.join("compat"));
@@ -191,7 +178,7 @@ fn python(
     arguments.extend(choice.iter().map(OsString::from));
     Ok(Prepared {
         suite,
-        program: environment.join("bin").join("python"),
+        program: python,
         arguments,
         folder,
         variables: vec![
@@ -200,6 +187,29 @@ fn python(
             ("FOREBAY_BIN", places.target.join("release").join("forebay").into_os_string()),
         ],
     })
+}
+
+/// A Python with the packages that the file names.
+pub(crate) fn environment(
+    name: &str,
+    requirements: &Path,
+    tools: &Tools,
+    cache: &Cache,
+) -> Result<PathBuf, String> {
+    let ingredients = [&read(requirements)?[..], &tools.version];
+    let environment = cache.made_from(name, &ingredients, |environment| {
+        quietly(command(&tools.first, &["-m".as_ref(), "venv".as_ref(), environment.as_os_str()]))?;
+        let python = environment.join("bin").join("python");
+        // Everything is named in the file, so that nothing else comes along; and nothing is missing.
+        let install = ["-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--requirement"];
+        let mut pip = Command::new(&python);
+        pip.args(install).arg(requirements).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+        quietly(pip)?;
+        let mut check = Command::new(&python);
+        check.args(["-m", "pip", "check"]);
+        quietly(check)
+    })?;
+    Ok(environment.join("bin").join("python"))
 }
 
 /// A folder with the packages that the lock file beside these sources names.

@@ -12,6 +12,7 @@ use crate::install::{apt_install, had, output, path_folders, program_in};
 /// the unit is run as the user of the unit.
 const STORY: &str = r#"
 set -e
+ip link set lo up
 now() { date +%s%N; }
 seconds() { echo "$1" | awk '{ printf "%.1f s", $1 / 1e9 }'; }
 begun=$(now)
@@ -33,6 +34,7 @@ wait_for forebay ping
 forebay pub emails 'hello'
 forebay sub emails/senders --create --ack --max 1 | grep hello
 echo "TIMED package: $(seconds $(($(now) - begun))) from dpkg to the first message"
+(cd /tmp && forebay demo --quick | grep -x 'Nothing was lost.')
 test -f /usr/share/man/man1/forebay-serve.1
 bash -n /usr/share/bash-completion/completions/forebay
 pkill -TERM -x forebay
@@ -75,7 +77,7 @@ fn in_root(root: &Path, package: &Path, archive: &Path) -> Result<(), String> {
     eprintln!("xtask: making a clean root in {}", root.display());
     let release = output("sh", &["-c", ". /etc/os-release; echo ${VERSION_CODENAME:-stable}"])?;
     let mut make = Command::new("debootstrap");
-    make.args(["--variant=minbase", "--include=procps", release.trim()]).arg(root);
+    make.args(["--variant=minbase", "--include=procps,iproute2", release.trim()]).arg(root);
     if let Some(mirror) = mirror() {
         make.arg(mirror);
     }
@@ -86,8 +88,9 @@ fn in_root(root: &Path, package: &Path, archive: &Path) -> Result<(), String> {
     std::fs::write(root.join("story.sh"), STORY).map_err(|error| cannot("write in", root, &error))?;
     let root = root.to_string_lossy();
     let proc = format!("--mount-proc={root}/proc");
-    // Processes of the story end with it, whatever becomes of it.
-    let words = [&proc, "--fork", "--pid", "--kill-child", "chroot", &root, "bash", "/story.sh"];
+    // Processes of the story end with it, whatever becomes of it. It has a network of its own, because this machine may
+    // have a server on the same ports.
+    let words = [&proc, "--fork", "--pid", "--net", "--kill-child", "chroot", &root, "bash", "/story.sh"];
     let told = output("unshare", &words)?;
     for line in told.lines().filter_map(|line| line.strip_prefix("TIMED ")) {
         println!("{line}");

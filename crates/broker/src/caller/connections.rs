@@ -15,7 +15,10 @@ impl Caller {
 
     /// Closes a connection. Its requests end without an answer, and its consumers leave their groups.
     pub fn close_connection(&self, id: &str) -> Result<(), CallError> {
-        let record = self.record(Right::Operate, Resource::Server)?.about(|| format!("connection {id}"));
+        let record = self
+            .record(Right::Operate, Resource::Server)?
+            .doing("close")
+            .about(|| format!("connection {id}"));
         let closed = id.parse().is_ok_and(|id| self.broker.doors().table().close(id));
         record.close(match closed {
             true => Ok(()),

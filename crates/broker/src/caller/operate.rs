@@ -161,7 +161,7 @@ impl Caller {
     /// Drops everything ready, delayed and leased, and the rest that `purge` names. Returns how many messages
     /// were dropped.
     pub async fn purge(&self, name: StreamName, purge: Purge) -> Result<u64, CallError> {
-        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let record = self.record(Right::Operate, Resource::Stream(&name))?.doing("purge");
         let done = self
             .shard_of(&name)
             .decide(move |shard, now| Ok(shard.purge(now, find_stream(shard, &name)?, purge)?))
@@ -171,7 +171,7 @@ impl Caller {
 
     /// Drops the messages that no consumer holds. Leased and parked ones stay. Returns how many messages were dropped.
     pub async fn purge_ready(&self, name: StreamName) -> Result<u64, CallError> {
-        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let record = self.record(Right::Operate, Resource::Stream(&name))?.doing("purge");
         let done = self
             .shard_of(&name)
             .decide(move |shard, now| Ok(shard.purge_ready(now, find_stream(shard, &name)?)?))
@@ -181,7 +181,7 @@ impl Caller {
 
     /// Drops every message before this position. Parked ones stay. Returns how many messages were dropped.
     pub async fn truncate(&self, name: StreamName, before: Seq) -> Result<u64, CallError> {
-        let record = self.record(Right::Operate, Resource::Stream(&name))?;
+        let record = self.record(Right::Operate, Resource::Stream(&name))?.doing("truncate");
         let done = self
             .shard_of(&name)
             .decide(move |shard, now| Ok(shard.truncate(now, find_stream(shard, &name)?, before)?))
@@ -191,7 +191,8 @@ impl Caller {
 
     /// Stops handing out, or goes on with it.
     pub async fn pause(&self, stream: StreamName, group: GroupName, paused: bool) -> Result<(), CallError> {
-        let record = self.record_in(Right::Operate, &stream, &group)?;
+        let record =
+            self.record_in(Right::Operate, &stream, &group)?.doing(if paused { "pause" } else { "resume" });
         let done = self
             .shard_of(&stream)
             .decide(move |shard, now| Ok(shard.pause(now, find_group(shard, &stream, &group)?, paused)?))
@@ -207,7 +208,7 @@ impl Caller {
         to: ResetTo,
         drop_parked: bool,
     ) -> Result<Seq, CallError> {
-        let record = self.record_in(Right::Operate, &stream, &group)?;
+        let record = self.record_in(Right::Operate, &stream, &group)?.doing("reset");
         let done = self
             .shard_of(&stream)
             .decide(move |shard, now| {

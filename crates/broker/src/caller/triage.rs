@@ -20,6 +20,15 @@ const LOOKED_AT_MAX: usize = 10_000;
 /// Parked messages that are looked at in one go.
 const AT_A_TIME: usize = 1_000;
 
+/// The call that makes a job of this kind, for the audit.
+fn verb_of(work: &Work) -> &'static str {
+    match work {
+        Work::Replay => "replay",
+        Work::Discard => "discard",
+        Work::Move { .. } => "move",
+    }
+}
+
 /// Which parked messages are meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Select {
@@ -139,7 +148,7 @@ impl Caller {
         select: Select,
         terms: JobTerms,
     ) -> Result<Selected, CallError> {
-        let record = self.record_in(Right::Triage, &stream, &group)?;
+        let record = self.record_in(Right::Triage, &stream, &group)?.doing(verb_of(&work));
         if let Work::Move { to: Some(to) } = &work
             && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
         {
@@ -182,7 +191,7 @@ impl Caller {
         to: Option<StreamName>,
         rate: Option<Rate>,
     ) -> Result<JobId, CallError> {
-        let record = self.record_in(Right::Triage, &stream, &group)?;
+        let record = self.record_in(Right::Triage, &stream, &group)?.doing("move");
         if let Some(to) = &to
             && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
         {
@@ -261,7 +270,7 @@ impl Caller {
         group: GroupName,
         job: JobId,
     ) -> Result<(), CallError> {
-        let record = self.record_in(Right::Triage, &stream, &group)?;
+        let record = self.record_in(Right::Triage, &stream, &group)?.doing("cancel job");
         let done = self
             .shard_of(&stream)
             .decide(move |shard, now| Ok(shard.cancel_job(now, find_group(shard, &stream, &group)?, job)?))
@@ -278,7 +287,7 @@ impl Caller {
         seq: Seq,
         batch: Batch,
     ) -> Result<Published, CallError> {
-        let record = self.record_in(Right::Triage, &stream, &group)?;
+        let record = self.record_in(Right::Triage, &stream, &group)?.doing("resubmit");
         // All groups of the stream get the copy.
         if let Err(denied) = self.may(Right::Publish, Resource::Stream(&stream)) {
             return record.close(Err(denied.into()));

@@ -309,7 +309,7 @@ mod tests {
             ("--sqs h:1 --stream x --group FifoQueue=true", ".fifo"),
             ("--rate 0", "from 0.1"),
             ("--rate NaN", "from 0.1"),
-            ("--producers 0", "1..=1000"),
+            ("--producers 0", "from 1 to 1000"),
             ("fast", "steady"),
         ] {
             let wrong = plan(words).expect_err(words);

@@ -9,6 +9,7 @@ use crate::connect::Server;
 use crate::http::{self, Listing, Query, encoded};
 use crate::print::{Output, Table, print};
 use crate::safe::printable;
+use crate::settings::values::whole;
 use crate::units;
 
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ enum ConnectionsCommand {
     #[command(visible_alias = "ls", after_help = LIST_EXAMPLES)]
     List {
         /// List at most so many.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=u64::MAX))]
         limit: Option<u64>,
         #[command(flatten)]
         server: Server,

@@ -14,6 +14,7 @@ use crate::connect::Server;
 use crate::exit::say;
 use crate::http::{self, Http, Listing, Query, encoded};
 use crate::print::{Cell, Output, Table, print, print_facts};
+use crate::settings::values::whole;
 use crate::units;
 
 #[derive(Debug, Args)]
@@ -108,10 +109,10 @@ enum GroupCommand {
         #[arg(long, value_name = "TIME")]
         target_drain: Option<Span>,
         /// Minimum number of consumers.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=u64::from(u32::MAX)))]
         min: Option<u32>,
         /// Maximum number of consumers.
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=u64::from(u32::MAX)))]
         max: Option<u32>,
         #[command(flatten)]
         server: Server,

@@ -82,7 +82,9 @@ pub(crate) fn read(pairs: &[String]) -> anyhow::Result<Map<String, Value>> {
         let Some((name, value)) = pair.split_once('=') else {
             bail!("a setting is given as name=value, such as max_retries=3. given=`{}`", printable(pair));
         };
-        put(&mut object, name, value).with_context(|| format!("given=`{}`", printable(pair)))?;
+        if let Err(wrong) = put(&mut object, name, value) {
+            bail!("{wrong}. given=`{}`", printable(pair));
+        }
     }
     Ok(object)
 }

@@ -19,6 +19,7 @@ use crate::exit::{Exit, say};
 use crate::http::{self, Http, Listing, Query};
 use crate::print::{Output, Table, print, print_facts};
 use crate::safe::printable;
+use crate::settings::values::whole;
 use crate::units;
 
 #[derive(Debug, Args)]
@@ -40,6 +41,7 @@ enum ParkedCommand {
         #[command(flatten)]
         one: One,
         /// Position of the message.
+        #[arg(value_parser = whole::<u64>(1..=u64::MAX))]
         seq: u64,
     },
     /// Count parked messages by their reason.
@@ -67,6 +69,7 @@ enum ParkedCommand {
         #[command(flatten)]
         one: One,
         /// Show only this job.
+        #[arg(value_parser = whole::<u32>(1..=u64::from(u32::MAX)))]
         job: Option<u32>,
     },
     /// Cancel a job. Messages that it has processed stay processed.
@@ -75,6 +78,7 @@ enum ParkedCommand {
         #[command(flatten)]
         one: One,
         /// Number of the job.
+        #[arg(value_parser = whole::<u32>(1..=u64::from(u32::MAX)))]
         job: u32,
     },
 }
@@ -140,7 +144,7 @@ struct ListOptions {
     #[command(flatten)]
     one: One,
     /// Maximum number of messages to show.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u64>(1..=100_000))]
     limit: u64,
     /// Only messages after this position.
     #[arg(long, value_name = "SEQ")]
@@ -167,7 +171,8 @@ struct Select {
     #[command(flatten)]
     one: One,
     /// Positions of messages.
-    #[arg(value_name = "SEQ", conflicts_with_all = ["all", "reason", "key", "kind"])]
+    #[arg(value_name = "SEQ", value_parser = whole::<u64>(1..=u64::MAX),
+          conflicts_with_all = ["all", "reason", "key", "kind"])]
     seqs: Vec<u64>,
     /// All parked messages.
     #[arg(long, conflicts_with_all = ["reason", "key", "kind"])]
@@ -175,7 +180,7 @@ struct Select {
     #[command(flatten)]
     filter: Filter,
     /// Maximum number of messages, lowest positions first.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=u64::MAX))]
     limit: Option<u64>,
     /// Maximum rate, in messages per second.
     #[arg(long, value_name = "N")]
@@ -211,6 +216,7 @@ struct Resubmit {
     #[command(flatten)]
     one: One,
     /// Position of the message.
+    #[arg(value_parser = whole::<u64>(1..=u64::MAX))]
     seq: u64,
     /// The new body. All other fields are kept.
     #[arg(long, value_name = "TEXT", required_unless_present = "file")]

@@ -19,6 +19,7 @@ use crate::exit::say;
 use crate::http::{self, Http, Listing, Query};
 use crate::print::{Output, Table, print, print_facts};
 use crate::safe::{printable, printable_bytes};
+use crate::settings::values::whole;
 use crate::units;
 
 #[derive(Debug, Args)]
@@ -110,7 +111,7 @@ enum StreamCommand {
         /// Name of the stream.
         stream: String,
         /// The first position that stays.
-        #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, value_name = "SEQ", value_parser = whole::<u64>(1..=u64::MAX))]
         before: u64,
         #[command(flatten)]
         sure: Sure,
@@ -195,7 +196,7 @@ struct Follow {
     #[arg(long)]
     all: bool,
     /// The first position to print; with --prefix and --all, the position in the log. Default: only new messages.
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", value_parser = whole::<u64>(0..=u64::MAX))]
     from: Option<u64>,
     /// Only messages of this key.
     #[arg(long)]
@@ -204,7 +205,8 @@ struct Follow {
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
     /// Exit after this many messages.
-    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true,
+          value_parser = whole::<u64>(0..=u64::MAX))]
     max: u64,
     #[command(flatten)]
     server: Server,
@@ -215,10 +217,10 @@ struct Browse {
     /// Name of the stream.
     stream: String,
     /// The first position to show. Default: the oldest message.
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", value_parser = whole::<u64>(0..=u64::MAX))]
     from: Option<u64>,
     /// Maximum number of messages to show.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u64>(1..=100_000))]
     limit: u64,
     /// Only messages of this key.
     #[arg(long)]

@@ -52,7 +52,14 @@ impl Connection {
             self.sender = open(&self.address, self.tls.as_ref()).await?;
         }
         let exchange = async {
-            let reply = self.sender.send_request(request).await.context("the connection broke")?;
+            let reply = self.sender.send_request(request).await.map_err(|error| match error.is_parse() {
+                true => anyhow!(
+                    "the server at {} did not answer in HTTP. If it has a certificate, its address is https://{}",
+                    self.address,
+                    self.address
+                ),
+                false => anyhow!(error).context("the connection broke"),
+            })?;
             let status = reply.status().as_u16();
             let body = Limited::new(reply.into_body(), REPLY_BYTES_MAX).collect().await;
             let body = body.map_err(|error| anyhow!(error)).context("the answer broke off")?;

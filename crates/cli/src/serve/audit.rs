@@ -158,7 +158,7 @@ impl Trail {
 }
 
 fn line(record: &AuditRecord) -> String {
-    let AuditRecord { at, who, from, action, what, outcome } = record;
+    let AuditRecord { at, who, from, action, verb, what, outcome } = record;
     let (outcome, why) = match outcome {
         AuditOutcome::Done => ("done", None),
         AuditOutcome::Denied => ("denied", None),
@@ -170,6 +170,7 @@ fn line(record: &AuditRecord) -> String {
         "who": &**who,
         "from": from.map(|from| from.to_string()),
         "action": action.to_string(),
+        "verb": verb,
         "what": what,
         "outcome": outcome,
         "why": why,
@@ -198,6 +199,7 @@ mod tests {
             who: "ci".into(),
             from: Some(([127, 0, 0, 1], 7).into()),
             action: Right::Delete,
+            verb: "delete",
             what: "a\nb".to_owned(),
             outcome: AuditOutcome::Refused("no such stream".to_owned()),
         };
@@ -205,6 +207,7 @@ mod tests {
         assert_eq!(line.lines().count(), 1, "{line}");
         let read: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!((&read["who"], &read["what"]), (&"ci".into(), &"a\nb".into()));
+        assert_eq!((&read["action"], &read["verb"]), (&"delete".into(), &"delete".into()));
         assert_eq!((&read["outcome"], &read["why"]), (&"refused".into(), &"no such stream".into()));
     }
 

@@ -123,17 +123,17 @@ impl Identity {
 
 fn no_identity(flag: &str, address: SocketAddr) -> anyhow::Error {
     if address.ip().is_loopback() {
-        return anyhow::anyhow!(
+        return anyhow::anyhow!(Exit::NotUnderstood).context(
             "require_auth is set, and there is no token that a client could have. Give --admin-token-file a file with \
-             an admin token, with which others are created"
+             an admin token, with which others are created",
         );
     }
-    anyhow::anyhow!(
+    anyhow::anyhow!(Exit::NotUnderstood).context(format!(
         "no authentication is set up, so the server listens on addresses of this machine only. Give {flag} an \
          address such as 127.0.0.1:{}; or --admin-token-file a file with an admin token, with which others are \
          created; or --allow-anyone, to let anyone who can reach the port do everything. address=`{address}`",
         address.port()
-    )
+    ))
 }
 
 /// The admin token in a file.

@@ -4,7 +4,7 @@
 use anyhow::{anyhow, bail};
 use toml::de::{DeTable, DeValue};
 
-use super::{SETTINGS, Setting};
+use super::{SETTINGS, Setting, similar};
 use crate::safe::printable;
 
 pub(super) struct Line {
@@ -23,7 +23,11 @@ pub(super) fn read(text: &str) -> anyhow::Result<Vec<Line>> {
         let line = line_of(text, key.span().start);
         let Some(setting) = SETTINGS.iter().find(|setting| setting.name == key.get_ref().as_ref()) else {
             let name = printable(key.get_ref());
-            bail!("there is no such setting; `forebay config show` lists all. key=`{name}` line=`{line}`");
+            let like = similar::setting_like(key.get_ref());
+            let like = like.map(|like| format!("; the nearest is `{like}`")).unwrap_or_default();
+            bail!(
+                "there is no such setting{like}; `forebay config show` lists all. key=`{name}` line=`{line}`"
+            );
         };
         let text = match value.into_inner() {
             DeValue::String(text) => text.into_owned(),

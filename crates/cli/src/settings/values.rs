@@ -2,6 +2,7 @@
 //! is not what it got.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +37,20 @@ pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be greater than zero".to_owned()),
         duration => Ok(duration),
+    }
+}
+
+/// A whole number within a range, for an argument. The parsers of clap speak of digits in strings and of `1..=9`.
+pub(crate) fn whole<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text: &str| {
+        let (min, max) = (range.start(), range.end());
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match *max {
+            u64::MAX => format!("must be a whole number, {min} or greater"),
+            max => format!("must be a whole number from {min} to {max}"),
+        })
     }
 }
 

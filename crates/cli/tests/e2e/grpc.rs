@@ -203,7 +203,7 @@ async fn a_server_that_cannot_start_says_why_and_with_which_code() {
     assert!(in_use.said.contains("in use"), "{}", in_use.said);
 
     let open = forebay(&["serve", "--listen", "0.0.0.0:0", "--memory"], "");
-    assert_eq!(open.code, 1);
+    assert_eq!(open.code, 2);
     assert!(open.said.contains("authentication"), "{}", open.said);
     server.stop();
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use forebay_wire::v1;
 
 use super::settings::{GroupSettings, Start};
-use super::{Created, Page, convert};
+use super::{Created, Items, Page, convert};
 use crate::client::Client;
 use crate::error::{Advice, CallError, ProblemKind};
 use crate::message::millis;
@@ -78,6 +78,18 @@ impl Client {
     pub async fn group(&self, stream: &str, group: &str) -> Result<GroupReport, CallError> {
         let request = v1::GetGroupRequest { stream: stream.into(), group: group.into() };
         Ok(self.grpc().get_group(request).await?.into_inner().into())
+    }
+
+    /// All groups of one stream or of all streams, ordered by stream and name.
+    pub fn groups(&self, stream: Option<&str>) -> Items<GroupReport> {
+        let (client, stream) = (self.clone(), stream.map(str::to_owned));
+        Items::of(move |after: Option<(String, String)>| {
+            let (client, stream) = (client.clone(), stream.clone());
+            async move {
+                let after = after.as_ref().map(|(stream, group)| (&**stream, &**group));
+                client.groups_after(stream.as_deref(), after).await
+            }
+        })
     }
 
     /// Groups of one stream or of all streams, ordered by stream and name: up to a hundred after the given stream and

@@ -5,12 +5,22 @@ use std::time::SystemTime;
 use forebay_wire::v1;
 
 use super::settings::Rate;
-use super::{Page, convert};
+use super::{Items, Page, convert};
 use crate::client::Client;
 use crate::error::CallError;
 use crate::message::{Message, StoredMessage};
 
 impl Client {
+    /// All parked messages of a group that the filter lets through, ordered by position.
+    pub fn parked_all(&self, stream: &str, group: &str, filter: ParkedFilter) -> Items<Parked> {
+        let (client, stream, group) = (self.clone(), stream.to_owned(), group.to_owned());
+        Items::of(move |after: Option<u64>| {
+            let (client, stream, group, filter) =
+                (client.clone(), stream.clone(), group.clone(), filter.clone());
+            async move { client.parked_after(&stream, &group, after.unwrap_or(0), filter).await }
+        })
+    }
+
     /// Parked messages of a group, ordered by position: up to a hundred after the given position.
     pub async fn parked_after(
         &self,

@@ -6,7 +6,7 @@ use forebay_wire::v1;
 
 use super::groups::Rates;
 use super::settings::StreamSettings;
-use super::{Created, Page, convert};
+use super::{Created, Items, Page, convert};
 use crate::client::Client;
 use crate::error::CallError;
 use crate::message::StoredMessage;
@@ -49,6 +49,15 @@ impl Client {
     pub async fn stream(&self, stream: &str) -> Result<StreamReport, CallError> {
         let request = v1::GetStreamRequest { stream: stream.into() };
         Ok(self.grpc().get_stream(request).await?.into_inner().into())
+    }
+
+    /// All streams, ordered by name.
+    pub fn streams(&self) -> Items<StreamReport> {
+        let client = self.clone();
+        Items::of(move |after: Option<String>| {
+            let client = client.clone();
+            async move { client.streams_after(after.as_deref()).await }
+        })
     }
 
     /// Streams, ordered by name: up to a hundred after the given one.
@@ -97,26 +106,35 @@ impl Client {
         Ok(self.grpc().truncate_stream(request).await?.into_inner().messages)
     }
 
-    /// Reads messages of a stream without consuming them.
+    /// Messages of a stream, without consuming them, up to the one that is the last when its page is read.
     ///
     /// ```no_run
     /// # async fn example(client: forebay_client::Client) -> Result<(), Box<dyn std::error::Error>> {
     /// use forebay_client::admin::streams::ReadQuery;
     ///
-    /// let mut query = ReadQuery::default();
-    /// loop {
-    ///     let page = client.read_messages("emails", query.clone()).await?;
-    ///     for message in &page.messages {
-    ///         println!("{} of {:?}: {} bytes", message.seq(), message.key(), message.body().len());
-    ///     }
-    ///     if page.next > page.last_seq {
-    ///         break;
-    ///     }
-    ///     query.from = page.next;
+    /// let mut messages = client.messages("emails", ReadQuery::default());
+    /// while let Some(message) = messages.next().await {
+    ///     let message = message?;
+    ///     println!("{} of {:?}: {} bytes", message.seq(), message.key(), message.body().len());
     /// }
     /// # Ok(())
     /// # }
     /// ```
+    pub fn messages(&self, stream: &str, query: ReadQuery) -> Items<StoredMessage> {
+        let (client, stream) = (self.clone(), stream.to_owned());
+        Items::of(move |from: Option<u64>| {
+            let (client, stream) = (client.clone(), stream.clone());
+            let query = ReadQuery { from: from.unwrap_or(query.from), ..query.clone() };
+            async move {
+                let is_backwards = query.newest_first;
+                let page = client.read_messages(&stream, query).await?;
+                let is_last = if is_backwards { page.next == 0 } else { page.next > page.last_seq };
+                Ok(Page { items: page.messages, next: (!is_last).then_some(page.next) })
+            }
+        })
+    }
+
+    /// A page of messages of a stream, without consuming them.
     pub async fn read_messages(&self, stream: &str, query: ReadQuery) -> Result<ReadPage, CallError> {
         let request = v1::ReadMessagesRequest {
             stream: stream.into(),

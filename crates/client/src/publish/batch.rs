@@ -70,7 +70,7 @@ impl<'a> PublishBatch<'a> {
         let deadline = clock::after(retry_for);
         let too_late = || handle::no_room_in_time(retry_for);
         loop {
-            let getting = tokio::time::timeout_at(deadline, self.client.streams().get(self.stream));
+            let getting = tokio::time::timeout_at(deadline, self.client.publish_streams().get(self.stream));
             let pipeline = getting.await.map_err(|_| too_late())?;
             match pipeline.send_whole(&mut messages, self.expected, deadline).await {
                 Ok(answer) => return answer.await.unwrap_or_else(|_| Err(handle::ended())),

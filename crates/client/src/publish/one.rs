@@ -174,7 +174,7 @@ impl Publishing<'_> {
             return;
         }
         let deadline = clock::after(self.client.retry_for());
-        let handle = self.client.streams().try_get(self.stream);
+        let handle = self.client.publish_streams().try_get(self.stream);
         if let Some(Ok(confirmation)) = handle.map(|handle| handle.try_send(&mut message, deadline)) {
             self.state = State::Sent(confirmation.into_future());
             return;
@@ -192,7 +192,7 @@ async fn wait_and_send(
 ) -> Result<Confirmation, PublishError> {
     let too_late = || handle::no_room_in_time(client.retry_for());
     loop {
-        let getting = tokio::time::timeout_at(deadline, client.streams().get(&stream));
+        let getting = tokio::time::timeout_at(deadline, client.publish_streams().get(&stream));
         let handle = getting.await.map_err(|_| too_late())?;
         match handle.send(&mut message, deadline).await {
             Ok(confirmation) => return Ok(confirmation),

@@ -90,7 +90,7 @@ impl ProducerBuilder {
 
     /// Makes the producer. It connects with the first message.
     pub fn build(self) -> Producer {
-        let handle = self.client.streams().start(&self.stream, self.terms);
+        let handle = self.client.publish_streams().start(&self.stream, self.terms);
         let waits_for_room = self.terms.rules.stall_timeout.is_some();
         Producer { handle, stream: self.stream.into(), retry_for: self.retry_for, waits_for_room }
     }

@@ -54,6 +54,21 @@ async fn a_stream_is_created_seen_changed_and_deleted() {
     assert_eq!(page.items.iter().map(|report| &*report.stream).collect::<Vec<_>>(), ["s", "t"]);
     assert!(page.next.is_none());
     assert_eq!(client.streams_after(Some("s")).await.expect("they are listed").items.len(), 1);
+    let mut streams = client.streams();
+    let first = streams.next().await.expect("there is one").expect("it is listed");
+    let second = streams.next().await.expect("there is another").expect("it is listed");
+    assert_eq!((&*first.stream, &*second.stream), ("s", "t"));
+    assert!(streams.next().await.is_none());
+    for (newest_first, expected) in [(false, [1, 2, 3]), (true, [3, 2, 1])] {
+        // A message on each page.
+        let query = ReadQuery { limit: 1, newest_first, ..ReadQuery::default() };
+        let mut messages = client.messages("s", query);
+        let mut seqs = Vec::new();
+        while let Some(message) = messages.next().await {
+            seqs.push(message.expect("it is read").seq());
+        }
+        assert_eq!(seqs, expected);
+    }
 
     let query = ReadQuery { from: 2, limit: 1, ..ReadQuery::default() };
     let page = client.read_messages("s", query).await.expect("it is read");

@@ -5,10 +5,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::{DecodeError, Engine as _};
 use serde_json::value::RawValue;
 
 /// With padding or without: either is unmistakable.
@@ -179,7 +179,13 @@ pub fn check_content_type(text: &str) -> Result<(), BadField> {
 
 /// The bytes of a field in base64, with padding or without.
 pub fn from_base64(field: &'static str, text: &str) -> Result<Vec<u8>, BadField> {
-    BASE64.decode(text).map_err(|error| BadField::new(field, format_args!("must be base64: {error}")))
+    BASE64.decode(text).map_err(|error| {
+        let rule = match error {
+            DecodeError::InvalidByte(at, _) => format!("must be base64. offset=`{at}`"),
+            _ => format!("must be base64 to its end. characters=`{}`", text.len()),
+        };
+        BadField::new(field, rule)
+    })
 }
 
 pub fn to_base64(bytes: &[u8]) -> String {

@@ -62,7 +62,7 @@ fn only_explicit_words_let_anyone_in() {
     let folder = Folder::made("anyone");
     let data = folder.file("data");
     let open = ["serve", "--listen", "0.0.0.0:0", "--data", &data];
-    run(&open, "", &[]).refused(1, &["authentication", "--allow-anyone"]);
+    run(&open, "", &[]).refused(2, &["authentication", "--allow-anyone"]);
     assert!(!exists(&data), "nothing was made");
     let server = Server::start_first(&["--memory", "--listen", "0.0.0.0:0", "--allow-anyone"]);
     assert_eq!(server.first["level"], "warn");

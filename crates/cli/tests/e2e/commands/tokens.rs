@@ -187,7 +187,7 @@ fn the_admin_token_is_private_and_can_be_replaced() {
     run(&words, "", &[]).refused(2, &["at least 32 visible ASCII characters", "characters=`5`"]);
 
     run(&["serve", "--memory", "--require-auth"], "", &[])
-        .refused(1, &["require_auth is set", "--admin-token-file"]);
+        .refused(2, &["require_auth is set", "--admin-token-file"]);
     let server = start(&folder);
     with(&server, ADMIN, &["token", "list"]).good();
     let other = "another-admin-token-that-replaces-the-first";

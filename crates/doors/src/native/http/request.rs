@@ -134,7 +134,11 @@ impl<T: FromStr> FromRequestParts<Door> for Numbered<T> {
 
 /// Query parameters. Each is taken by name, and parameters left over are refused.
 #[derive(Debug)]
-pub(super) struct Query(Vec<(String, String)>);
+pub(super) struct Query {
+    given: Vec<(String, String)>,
+    /// The parameters that the call has asked for, to be named in a refusal.
+    known: Vec<String>,
+}
 
 impl FromRequestParts<Door> for Query {
     type Rejection = Failure;
@@ -155,13 +159,14 @@ impl Query {
             }
             parameters.push((name, decode(value)?));
         }
-        Ok(Query(parameters))
+        Ok(Query { given: parameters, known: Vec::new() })
     }
 
     /// An empty value is as good as none.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
-        let at = self.0.iter().position(|(other, _)| other == name)?;
-        Some(self.0.swap_remove(at).1).filter(|value| !value.is_empty())
+        self.known.push(name.to_owned());
+        let at = self.given.iter().position(|(other, _)| other == name)?;
+        Some(self.given.swap_remove(at).1).filter(|value| !value.is_empty())
     }
 
     fn parsed<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<Option<T>, Failure> {
@@ -185,10 +190,15 @@ impl Query {
     }
 
     pub(super) fn end(self) -> Result<(), Failure> {
-        match self.0.into_iter().next() {
+        match self.given.into_iter().next() {
             None => Ok(()),
             Some((name, _)) => {
-                let detail = format!("unknown query parameter of this call. parameter=`{name}`");
+                let detail = match &self.known[..] {
+                    [] => format!("this call takes no query parameters. parameter=`{name}`"),
+                    known => {
+                        format!("unknown query parameter `{name}`; expected one of `{}`", known.join("`, `"))
+                    }
+                };
                 Err(Problem::new(Kind::UnknownParameter, detail).with_field(name).into())
             }
         }

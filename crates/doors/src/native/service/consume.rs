@@ -138,7 +138,7 @@ impl Service {
         terms: Terms<'_>,
     ) -> Answer<Vec<Outcome>> {
         if leases.is_empty() || leases.len() > LEASES_MAX {
-            let rule = format!("must be between 1 and {LEASES_MAX}");
+            let rule = format!("must have between 1 and {LEASES_MAX} entries");
             return Err(Refusal::value("leases", rule, leases.len()));
         }
         self.answer(self.caller.settle(stream, group, leases, terms.settlement()?).await)

@@ -72,7 +72,7 @@ impl Transaction {
         let at = self.settlements;
         let all = self.leases.saturating_add(leases);
         if leases == 0 || all > LEASES_MAX {
-            let rule = format!("must be between 1 and {LEASES_MAX} in the whole transaction");
+            let rule = format!("must have between 1 and {LEASES_MAX} entries in the whole transaction");
             return Err(Refusal::value(format!("settle[{at}].leases"), rule, all));
         }
         (self.settlements, self.leases) = (at + 1, all);
