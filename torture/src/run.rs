@@ -207,6 +207,12 @@ impl Crowd {
                 producers.spawn(kurrent::append(world, process, log.clone(), dice.fork()));
             }
         }
+        for subscription in &plan.kurrent.subscriptions {
+            for _ in 0..subscription.consumers {
+                let (world, process) = next();
+                consumers.spawn(kurrent::consume(world, process, subscription.clone(), dice.fork()));
+            }
+        }
         for source in &plan.kurrent.readers {
             let (world, process) = next();
             consumers.spawn(kurrent::follow(world, process, *source, dice.fork()));

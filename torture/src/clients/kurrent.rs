@@ -2,6 +2,7 @@
 //! subscriptions, and readers that catch up. They speak the protocol of KurrentDB, and know nothing of groups.
 
 mod append;
+mod consume;
 mod follow;
 
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ use crate::content::Content;
 use crate::plan::{LOGS, Source, SubscriptionPlan};
 
 pub(crate) use append::append;
+pub(crate) use consume::consume;
 pub(crate) use follow::{follow, name_of as name_of_reader};
 
 /// The first eight bytes of the id of each event. The last eight are its number.
