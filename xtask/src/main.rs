@@ -44,7 +44,7 @@ Commands:
   torture Kill the real server again and again: [--minutes N] [--runs N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
   wear    Run the tests of scarce memory and descriptors with their full counts
-  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|polls|peers|callgrind] ...
+  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|kurrent|polls|peers|callgrind] ...
   fuzz    Try changed inputs on every decoder that runs before a client is known: [--minutes N]
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
@@ -532,7 +532,7 @@ fn wear() -> Result<(), String> {
 
 /// Whether a bench measures the real server, which it expects beside itself.
 fn needs_server(bench: &str) -> bool {
-    ["e2e", "restart", "crowd", "sdk", "soak", "sqs", "polls", "peers"].contains(&bench)
+    ["e2e", "restart", "crowd", "sdk", "soak", "sqs", "kurrent", "polls", "peers"].contains(&bench)
 }
 
 fn torture_of(arguments: &[String]) -> Task {
