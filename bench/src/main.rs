@@ -16,6 +16,7 @@ mod deep;
 mod e2e;
 mod features;
 mod journal;
+mod kurrent;
 mod measure;
 mod peers;
 mod polls;
@@ -50,6 +51,7 @@ Benches:
   sdk      A worker with an empty handler, beside a bare consumer: rate and processor time
   soak     A steady rate for an hour: memory, open files and disk stay flat, or it fails
   sqs      Clients of SQS that send, receive and delete, beside another server that speaks SQS
+  kurrent  Clients of KurrentDB that append, catch up and consume, beside the native gRPC API
   polls    Five thousand idle long polls of SQS: memory and processor time
   peers    The same load on Forebay, two floors, and the servers that one would pick instead
 
@@ -127,6 +129,15 @@ sqs:
   --peer-pid P    Its process, to know its processor time and memory
   --program P, --dir D
 
+kurrent:
+  --seconds S     How long appends are measured (2)
+  --rounds N      How often everything is measured (3)
+  --messages N    How many events are read and worked off (200000)
+  --body B        Their size (100)
+  --only TEXT     Those whose name has this in it: append, `catch up`, subscription
+  --beside P      Another build of the server, in turns with the first
+  --program P, --dir D
+
 polls:
   --polls N       How many (5000)
   --queues N      Over how many queues, after all of them on one (500)
@@ -177,6 +188,7 @@ fn main() -> ExitCode {
         Some("sdk") => sdk::run,
         Some("soak") => soak::run,
         Some("sqs") => sqs::run,
+        Some("kurrent") => kurrent::run,
         Some("polls") => polls::run,
         Some("peers") => peers::run,
         Some(peers::floor::CHILD) => peers::floor::run_child,

@@ -23,6 +23,8 @@ pub(crate) struct Server {
     pub(crate) address: String,
     /// Where it serves SQS, if it does.
     pub(crate) sqs: Option<String>,
+    /// Where it serves KurrentDB clients, if it does.
+    pub(crate) kurrent: Option<String>,
 }
 
 impl Server {
@@ -38,13 +40,13 @@ impl Server {
         said.read_line(&mut line)?;
         let after = |mark: &str| Some(line.split_once(mark)?.1.split([',', '\n']).next()?.to_owned());
         let address = after("listening on ").ok_or_else(|| format!("the server did not start: {line}"))?;
-        let sqs = after("SQS on ");
+        let (sqs, kurrent) = (after("SQS on "), after("Kurrent on "));
         std::thread::spawn(move || {
             for line in said.lines().map_while(Result::ok) {
                 eprintln!("server: {line}");
             }
         });
-        Ok(Server { child, address, sqs })
+        Ok(Server { child, address, sqs, kurrent })
     }
 
     /// `forebay serve` on a port of its own.

@@ -8,12 +8,14 @@
 //! | `leases` | Who held what: overlaps, returns without a reason, attempts, answers, credit |
 //! | `order` | Keys and pace |
 //! | `queues` | SQS queues: lost, deleted and back, overlaps, order of groups |
+//! | `kurrent` | KurrentDB clients: appends, readers, persistent subscriptions |
 //! | `server` | What must be there after every start |
 //!
 //! The clients' times are not the server's. A request is sent before the server sees it and its answer comes
 //! after, so what a client held is taken from when the message came until the first moment at which the
 //! server may have taken it back. What overlaps even so did overlap.
 
+mod kurrent;
 mod leases;
 mod messages;
 mod order;
@@ -78,6 +80,12 @@ pub(crate) enum Promise {
     Answer,
     /// A publish was refused for good, although nothing was wrong with it.
     Refused,
+    /// I19: an append was stored in part.
+    Torn,
+    /// I20: a reader of a log missed an event, saw one twice, or saw it in another order.
+    ReadOrder,
+    /// I22: an append is at a revision that its writer did not expect.
+    Expected,
     /// A stream or a group is gone or different after a restart.
     Present,
     /// The server ended by itself, did not start, or did not stop.
@@ -101,6 +109,9 @@ impl Promise {
             Promise::Early => "I12",
             Promise::Pace => "I13",
             Promise::Stale | Promise::LeaseForgotten | Promise::Answer => "I15",
+            Promise::Torn => "I19",
+            Promise::ReadOrder => "I20",
+            Promise::Expected => "I22",
             Promise::Present => "I16",
             Promise::Server => "server",
         }
@@ -153,6 +164,17 @@ pub(crate) struct Counts {
     pub(crate) sqs_received: u64,
     pub(crate) sqs_again: u64,
     pub(crate) sqs_deleted: u64,
+    /// Events of KurrentDB clients: confirmed appends, those of them whose outcome was unknown at first, and appends
+    /// whose outcome stayed unknown.
+    pub(crate) kurrent_appended: u64,
+    pub(crate) kurrent_repeated: u64,
+    pub(crate) kurrent_unknown: u64,
+    /// Events that readers saw, events that came on subscriptions, why they came again, and answers that the server
+    /// showed that it had taken.
+    pub(crate) kurrent_read: u64,
+    pub(crate) kurrent_delivered: u64,
+    pub(crate) kurrent_again: BTreeMap<Reason, u64>,
+    pub(crate) kurrent_acks_taken: u64,
     pub(crate) starts: u64,
     pub(crate) kills: u64,
     /// Kills that took the power too.
@@ -178,6 +200,15 @@ impl Counts {
         self.sqs_received += other.sqs_received;
         self.sqs_again += other.sqs_again;
         self.sqs_deleted += other.sqs_deleted;
+        self.kurrent_appended += other.kurrent_appended;
+        self.kurrent_repeated += other.kurrent_repeated;
+        self.kurrent_unknown += other.kurrent_unknown;
+        self.kurrent_read += other.kurrent_read;
+        self.kurrent_delivered += other.kurrent_delivered;
+        for (reason, count) in &other.kurrent_again {
+            *self.kurrent_again.entry(*reason).or_default() += count;
+        }
+        self.kurrent_acks_taken += other.kurrent_acks_taken;
         self.starts += other.starts;
         self.kills += other.kills;
         self.power_losses += other.power_losses;
@@ -212,6 +243,7 @@ pub(crate) fn check(record: &Record) -> Report {
     leases::check(record, &mut report);
     order::check(record, &mut report);
     queues::check(&record.queues, &mut report);
+    kurrent::check(record, &mut report);
     report.violations.sort_by_key(|violation| (violation.at, violation.promise));
     report
 }
@@ -229,13 +261,7 @@ impl fmt::Display for Report {
             "publishes:   {} confirmed ({} of them after an unknown outcome), {} unknown ({} recovered)",
             of.confirmed, of.confirmed_again, of.unknown, of.recovered
         )?;
-        let duplicates: u64 = of.duplicates.values().sum();
-        let reasons: Vec<String> = of
-            .duplicates
-            .iter()
-            .map(|(reason, count)| format!("{reason:?} {count}").to_lowercase())
-            .collect();
-        writeln!(f, "deliveries:  {}, {duplicates} of them again ({})", of.deliveries, reasons.join(", "))?;
+        writeln!(f, "deliveries:  {}, {}", of.deliveries, again(&of.duplicates))?;
         writeln!(
             f,
             "leases:      {} on the clock settled after the server that gave them was gone",
@@ -246,6 +272,18 @@ impl fmt::Display for Report {
             f,
             "SQS:         {} sent, {} received ({} of them again), {} deleted",
             of.sqs_sent, of.sqs_received, of.sqs_again, of.sqs_deleted
+        )?;
+        writeln!(
+            f,
+            "Kurrent:     {} appended ({} of them after an unknown outcome), {} unknown, {} read",
+            of.kurrent_appended, of.kurrent_repeated, of.kurrent_unknown, of.kurrent_read
+        )?;
+        writeln!(
+            f,
+            "             {} delivered, {}, {} answers shown to be taken",
+            of.kurrent_delivered,
+            again(&of.kurrent_again),
+            of.kurrent_acks_taken
         )?;
         write!(f, "violations:  {}", self.violations.len())?;
         let mut told: BTreeMap<Promise, usize> = BTreeMap::new();
@@ -261,4 +299,11 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// How many came again, and why.
+fn again(reasons: &BTreeMap<Reason, u64>) -> String {
+    let count: u64 = reasons.values().sum();
+    let reasons = reasons.iter().map(|(reason, count)| format!("{reason:?} {count}").to_lowercase());
+    format!("{count} of them again ({})", reasons.collect::<Vec<_>>().join(", "))
 }

@@ -2,6 +2,7 @@
 //! themselves, and write down all that they do and see.
 
 mod consume;
+pub(crate) mod kurrent;
 mod produce;
 mod pull;
 mod push;

@@ -44,6 +44,7 @@ run and faults:
   --server FILE              The server, if not beside this program
   --http on|off              Whether clients come over HTTP as well (on)
   --sqs on|off               Whether clients of SQS queues take part as well (on)
+  --kurrent on|off           Whether clients of KurrentDB take part as well (on)
   --power on|off             Whether the machine loses power with each kill: the server writes down its calls on the
                              disk, and of those that no sync covers a random part is undone (on)
   --encryption on|off|half   Whether the data folder is encrypted; half: of odd seeds (half)
@@ -63,6 +64,8 @@ const SHORT_SECONDS: u64 = 20;
 const WITH_HTTP: bool = true;
 /// Whether clients use SQS queues by default.
 const WITH_SQS: bool = true;
+/// Whether clients of KurrentDB take part by default.
+const WITH_KURRENT: bool = true;
 /// Whether a kill takes the power too, by default.
 const WITH_POWER_LOSS: bool = true;
 
@@ -132,6 +135,7 @@ struct Arguments {
     server: Option<PathBuf>,
     with_http: bool,
     with_sqs: bool,
+    with_kurrent: bool,
     with_power_loss: bool,
     encryption: Encryption,
     folder: Option<PathBuf>,
@@ -148,6 +152,7 @@ impl Arguments {
             server: None,
             with_http: WITH_HTTP,
             with_sqs: WITH_SQS,
+            with_kurrent: WITH_KURRENT,
             with_power_loss: WITH_POWER_LOSS,
             encryption: Encryption::Half,
             folder: None,
@@ -173,6 +178,7 @@ impl Arguments {
                 "--http" => arguments.with_http = switch(name, value)?,
                 "--sqs" => arguments.with_sqs = switch(name, value)?,
                 "--encryption" => arguments.encryption = Encryption::parse(value)?,
+                "--kurrent" => arguments.with_kurrent = switch(name, value)?,
                 "--power" => arguments.with_power_loss = switch(name, value)?,
                 _ => bail!("no such argument. argument=`{name}`"),
             }
@@ -192,7 +198,7 @@ impl Arguments {
         };
         let parent = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let folder = parent.join(format!("forebay-torture-{name}-{}", std::process::id()));
-        let Arguments { with_http, with_sqs, with_power_loss, .. } = *self;
+        let Arguments { with_http, with_sqs, with_kurrent, with_power_loss, .. } = *self;
         let words = self.words.clone();
         let lasts = self.lasts.unwrap_or(lasts);
         let (key, fault) = (self.encryption.key(seed), None);
@@ -202,6 +208,7 @@ impl Arguments {
             seed,
             with_http,
             with_sqs,
+            with_kurrent,
             with_power_loss,
             key,
             folder,
@@ -252,11 +259,12 @@ fn torture(arguments: &Arguments) -> anyhow::Result<bool> {
 
 fn torture_once(arguments: &Arguments, seed: u64, lasts: Duration) -> anyhow::Result<checker::Report> {
     let options = arguments.options(&seed.to_string(), lasts, seed)?;
-    let http = if options.with_http { "gRPC and HTTP" } else { "gRPC" };
-    let sqs = if options.with_sqs { " and SQS" } else { "" };
+    let others = [(options.with_http, "HTTP"), (options.with_sqs, "SQS"), (options.with_kurrent, "Kurrent")];
+    let others = others.into_iter().filter_map(|(is_on, name)| is_on.then_some(name));
+    let doors = ["gRPC"].into_iter().chain(others).collect::<Vec<_>>().join(", ");
     let power = if options.with_power_loss { ", with loss of power" } else { "" };
     let encrypted = if options.key.is_some() { ", encrypted" } else { "" };
-    println!("torture: seed {seed}, {} s, {http}{sqs}{power}{encrypted}", options.lasts.as_secs());
+    println!("torture: seed {seed}, {} s, {doors}{power}{encrypted}", options.lasts.as_secs());
     let report = run::run(&options);
     match &report {
         Ok(report) if report.violations.is_empty() => {
@@ -294,10 +302,13 @@ mod tests {
 
     #[test]
     fn arguments_are_read() {
-        let arguments = parse("--minutes 3 --runs 5 --seed 7 --http on --sqs off --server s -- --log debug")
-            .expect("arguments");
+        let arguments = parse(
+            "--minutes 3 --runs 5 --seed 7 --http on --sqs off --kurrent off --server s -- --log debug",
+        )
+        .expect("arguments");
         assert_eq!((arguments.lasts, arguments.runs), (Some(Duration::from_secs(180)), 5));
-        assert_eq!((arguments.seed, arguments.with_http, arguments.with_sqs), (Some(7), true, false));
+        assert_eq!((arguments.seed, arguments.with_http), (Some(7), true));
+        assert_eq!((arguments.with_sqs, arguments.with_kurrent), (false, false));
         assert_eq!(arguments.server, Some(PathBuf::from("s")));
         assert_eq!(arguments.words, ["--log", "debug"]);
     }
@@ -322,6 +333,7 @@ mod tests {
             "--minutes many",
             "--http perhaps",
             "--sqs perhaps",
+            "--kurrent perhaps",
             "--power perhaps",
             "--encryption perhaps",
             "--faster 3",

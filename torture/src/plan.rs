@@ -147,15 +147,154 @@ impl QueuePlan {
     }
 }
 
+/// How the writers of a log tell where they expect it to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// One writer, which knows each revision: no append is a conflict.
+    Exclusive,
+    /// Several writers, each with the last revision that it knows: a conflict tells it the next one.
+    Contended,
+    /// Several writers that expect nothing.
+    Any,
+}
+
+impl Style {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Style::Exclusive => "exclusive",
+            Style::Contended => "contended",
+            Style::Any => "any",
+        }
+    }
+}
+
+/// A stream of KurrentDB clients, which keeps every event.
+#[derive(Debug, Clone)]
+pub(crate) struct LogPlan {
+    pub(crate) name: &'static str,
+    pub(crate) style: Style,
+    pub(crate) writers: u32,
+    /// How long a writer waits between two rounds of appends, in milliseconds, at most.
+    pub(crate) gap_ms: u64,
+    pub(crate) batch_max: u64,
+}
+
+impl LogPlan {
+    /// As the history tells it.
+    pub(crate) fn fields(&self) -> [(&'static str, String); 2] {
+        [("name", self.name.to_owned()), ("style", self.style.name().to_owned())]
+    }
+}
+
+/// The names of all logs begin with this, so that one filter, and one category, has them all.
+pub(crate) const LOGS: &str = "book-";
+
+/// What a subscription or a reader of a KurrentDB client is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Log(&'static str),
+    /// The category of all logs, whose links are resolved.
+    Category,
+    /// `$all`, filtered by the names of the logs.
+    All,
+}
+
+impl Source {
+    /// The name of the stream.
+    pub(crate) fn stream(self) -> &'static str {
+        match self {
+            Source::Log(name) => name,
+            Source::Category => "$ce-book",
+            Source::All => "$all",
+        }
+    }
+
+    pub(crate) fn has(self, log: &str) -> bool {
+        match self {
+            Source::Log(name) => name == log,
+            Source::Category | Source::All => true,
+        }
+    }
+}
+
+/// A persistent subscription of KurrentDB clients.
+#[derive(Debug, Clone)]
+pub(crate) struct SubscriptionPlan {
+    pub(crate) source: Source,
+    pub(crate) group: &'static str,
+    pub(crate) strategy: &'static str,
+    pub(crate) timeout_ms: u64,
+    pub(crate) retries: u32,
+    pub(crate) consumers: u32,
+}
+
+impl SubscriptionPlan {
+    pub(crate) fn name(&self) -> String {
+        format!("{}::{}", self.source.stream(), self.group)
+    }
+
+    /// As the history tells it.
+    pub(crate) fn fields(&self) -> [(&'static str, String); 4] {
+        [
+            ("name", self.name()),
+            ("source", self.source.stream().to_owned()),
+            ("timeout_ms", self.timeout_ms.to_string()),
+            ("retries", self.retries.to_string()),
+        ]
+    }
+}
+
+/// The part of a run that KurrentDB clients have.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KurrentPlan {
+    pub(crate) logs: Vec<LogPlan>,
+    pub(crate) subscriptions: Vec<SubscriptionPlan>,
+    /// Catch-up subscriptions, from the first event on.
+    pub(crate) readers: Vec<Source>,
+}
+
+impl KurrentPlan {
+    fn all() -> KurrentPlan {
+        let log = |name, style, writers| LogPlan { name, style, writers, gap_ms: 160, batch_max: 4 };
+        let logs = vec![
+            log("book-ledger", Style::Exclusive, 1),
+            log("book-shared", Style::Contended, 2),
+            log("book-notes", Style::Any, 2),
+        ];
+        let subscription = |source, group, strategy, consumers| SubscriptionPlan {
+            source,
+            group,
+            strategy,
+            timeout_ms: 3_000,
+            retries: 10,
+            consumers,
+        };
+        let mut readers: Vec<Source> = logs.iter().map(|log| Source::Log(log.name)).collect();
+        readers.push(Source::All);
+        KurrentPlan {
+            logs,
+            subscriptions: vec![
+                subscription(Source::Log("book-ledger"), "workers", "RoundRobin", 3),
+                subscription(Source::Log("book-shared"), "single", "DispatchToSingle", 2),
+                subscription(Source::Log("book-notes"), "pinned", "Pinned", 2),
+                subscription(Source::Category, "category", "RoundRobin", 2),
+                subscription(Source::All, "everything", "RoundRobin", 2),
+            ],
+            readers,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) streams: Vec<StreamPlan>,
     pub(crate) groups: Vec<GroupPlan>,
     pub(crate) queues: Vec<QueuePlan>,
+    pub(crate) kurrent: KurrentPlan,
 }
 
 impl Plan {
-    pub(crate) fn new(with_http: bool, with_sqs: bool) -> Plan {
+    pub(crate) fn new(with_http: bool, with_sqs: bool, with_kurrent: bool) -> Plan {
         use Door::{Grpc, Http};
         let http = |count: u32| if with_http { count } else { 0 };
         let group = GroupPlan {
@@ -175,6 +314,7 @@ impl Plan {
         };
         Plan {
             queues: if with_sqs { QueuePlan::all() } else { Vec::new() },
+            kurrent: if with_kurrent { KurrentPlan::all() } else { KurrentPlan::default() },
             streams: vec![
                 stream(
                     "plain",

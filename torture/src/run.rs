@@ -18,12 +18,13 @@ use tonic::transport::Channel;
 
 use crate::checker::{Record, Report, check};
 use crate::clients;
+use crate::clients::kurrent::{self, Link as KurrentLink, Standing};
 use crate::clients::queue::Link;
 use crate::dice::Dice;
 use crate::history::{History, Phase};
 use crate::http::{Connection, in_path};
-use crate::plan::{Door, GroupPlan, Plan};
-use crate::server::{Launch, Process};
+use crate::plan::{Door, GroupPlan, Plan, Source};
+use crate::server::{Addresses, Launch, Process};
 use crate::world::{Server, Stage, World};
 
 /// A start that takes longer is no start.
@@ -47,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) with_http: bool,
     /// Whether clients of SQS queues take part.
     pub(crate) with_sqs: bool,
+    /// Whether clients of KurrentDB take part.
+    pub(crate) with_kurrent: bool,
     /// Whether the machine loses power when the server is killed.
     pub(crate) with_power_loss: bool,
     /// The master key of the data folder. None: it is not encrypted.
@@ -97,7 +100,7 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
     let (tell_server, server) = watch::channel(None);
     let (tell_stage, stage) = watch::channel(Stage::Chaos);
     let world = Arc::new(World::new(history, server, stage));
-    let plan = Plan::new(options.with_http, options.with_sqs);
+    let plan = Plan::new(options.with_http, options.with_sqs, options.with_kurrent);
     for stream in &plan.streams {
         world.write(TORMENTOR, Phase::Info, "stream", &[("name", stream.name.to_owned())]);
     }
@@ -107,6 +110,16 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
     for queue in &plan.queues {
         world.write(TORMENTOR, Phase::Info, "queue", &queue.fields());
     }
+    for log in &plan.kurrent.logs {
+        world.write(TORMENTOR, Phase::Info, "log", &log.fields());
+    }
+    for subscription in &plan.kurrent.subscriptions {
+        world.write(TORMENTOR, Phase::Info, "subscription", &subscription.fields());
+    }
+    for source in &plan.kurrent.readers {
+        let fields = [("name", kurrent::name_of_reader(*source)), ("source", source.stream().to_owned())];
+        world.write(TORMENTOR, Phase::Info, "reader", &fields);
+    }
     let mut dice = Dice::from(options.seed);
     let launch = Launch {
         program: options.program.clone(),
@@ -115,6 +128,7 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
         recording: options.with_power_loss.then(|| options.folder.join("calls")),
         with_sqs: options.with_sqs,
         key: options.key.clone(),
+        with_kurrent: options.with_kurrent,
         words: options.words.clone(),
     };
     let mut tormentor = Tormentor {
@@ -190,6 +204,22 @@ impl Crowd {
                 consumers.spawn(clients::queue::work_off(world, process, queue.clone(), dice.fork()));
             }
         }
+        for log in &plan.kurrent.logs {
+            for _ in 0..log.writers {
+                let (world, process) = next();
+                producers.spawn(kurrent::append(world, process, log.clone(), dice.fork()));
+            }
+        }
+        for subscription in &plan.kurrent.subscriptions {
+            for _ in 0..subscription.consumers {
+                let (world, process) = next();
+                consumers.spawn(kurrent::consume(world, process, subscription.clone(), dice.fork()));
+            }
+        }
+        for source in &plan.kurrent.readers {
+            let (world, process) = next();
+            consumers.spawn(kurrent::follow(world, process, *source, dice.fork()));
+        }
         Crowd { producers, consumers }
     }
 
@@ -249,7 +279,7 @@ impl Tormentor {
         self.rest(Rest::ButParked).await?;
         self.write_figures().await?;
         if self.with_http {
-            // Before anything is asked for again, everybody must be ready to finish it.
+            // Before anything is asked for again, every consumer must be ready to finish it.
             self.stage(tell_stage, Stage::Healed);
             self.replay().await?;
             self.rest(Rest::Everything).await?;
@@ -260,7 +290,8 @@ impl Tormentor {
         self.start().await?;
         self.wait(WATCH_FOR).await?;
         self.rest(Rest::ButParked).await?;
-        self.write_figures().await
+        self.write_figures().await?;
+        self.read_logs().await
     }
 
     fn stage(&self, tell: &watch::Sender<Stage>, stage: Stage) {
@@ -397,9 +428,9 @@ impl Tormentor {
     async fn start(&mut self) -> anyhow::Result<()> {
         self.launch()?;
         let run = self.run;
-        let (address, sqs) = self.process()?.listening(START_WITHIN).await?;
+        let Addresses { native, sqs, kurrent } = self.process()?.listening(START_WITHIN).await?;
         self.world.write(TORMENTOR, Phase::Ok, "start", &self.named());
-        let server = Server { run, address, sqs };
+        let server = Server { run, address: native, sqs, kurrent };
         self.look_for_all(server).await.with_context(|| format!("run {run} does not answer"))?;
         self.tell_server.send_replace(Some(server));
         Ok(())
@@ -432,6 +463,18 @@ impl Tormentor {
             let is_new = Link::create(address, queue).await?;
             self.found(server, queue.name.to_owned(), Ok(is_new), None)?;
         }
+        self.look_for_subscriptions(server).await
+    }
+
+    async fn look_for_subscriptions(&self, server: Server) -> anyhow::Result<()> {
+        if self.plan.kurrent.subscriptions.is_empty() {
+            return Ok(());
+        }
+        let mut link = kurrent_link(server).await?;
+        for subscription in &self.plan.kurrent.subscriptions {
+            let found = link.look_for(subscription).await?;
+            self.write_found(server, subscription.name(), found, None);
+        }
         Ok(())
     }
 
@@ -461,10 +504,14 @@ impl Tormentor {
             Err(status) if status.code() == tonic::Code::AlreadyExists => "different",
             Err(status) => return Err(status).with_context(|| format!("cannot look for {name}")),
         };
+        self.write_found(server, name, found, floor);
+        Ok(())
+    }
+
+    fn write_found(&self, server: Server, name: String, found: &str, floor: Option<u64>) {
         let mut fields = vec![("name", name), ("run", server.run.to_string()), ("found", found.to_owned())];
         fields.extend(floor.map(|floor| ("floor", floor.to_string())));
         self.world.write(TORMENTOR, Phase::Ok, "present", &fields);
-        Ok(())
     }
 
     async fn figures(
@@ -477,6 +524,55 @@ impl Tormentor {
         let reply = tokio::time::timeout(clients::ANSWER_WITHIN, asked).await;
         let reply = reply.context("no answer").and_then(|reply| reply.map_err(Into::into));
         Ok(reply.with_context(|| format!("{} says nothing about itself", group.name()))?.into_inner())
+    }
+
+    /// How many events of logs are not done with: by subscriptions, and by readers.
+    async fn open_events(&self, how: Rest) -> anyhow::Result<u64> {
+        let kurrent = &self.plan.kurrent;
+        if kurrent.logs.is_empty() {
+            return Ok(0);
+        }
+        let mut link = kurrent_link(self.server()?).await?;
+        let mut lengths = Vec::new();
+        for log in &kurrent.logs {
+            lengths.push((log.name, link.length(log.name).await?));
+        }
+        let events = |source: Source| -> u64 {
+            lengths.iter().filter(|(log, _)| source.has(log)).map(|(_, length)| length).sum()
+        };
+        let mut open = 0;
+        for subscription in &kurrent.subscriptions {
+            let Standing { open: lag, parked } = link.standing(subscription).await?;
+            let done = self.world.done_with(&subscription.name());
+            // Parked events are not done with, and wait for their replay.
+            let left = events(subscription.source).saturating_sub(done + parked);
+            open += left.max(lag) + if how == Rest::Everything { parked } else { 0 };
+        }
+        for &source in &kurrent.readers {
+            let seen = self.world.done_with(&kurrent::name_of_reader(source));
+            open += events(source).saturating_sub(seen);
+        }
+        Ok(open)
+    }
+
+    /// Reads every log, from its first event to its last.
+    async fn read_logs(&self) -> anyhow::Result<()> {
+        for log in &self.plan.kurrent.logs {
+            let events = kurrent_link(self.server()?).await?.read_log(log.name).await?;
+            for event in &events {
+                let fields = [
+                    ("log", log.name.to_owned()),
+                    ("revision", event.revision.to_string()),
+                    ("position", event.position.to_string()),
+                    ("n", event.number.to_string()),
+                    ("content", event.digest.to_string()),
+                ];
+                self.world.write(TORMENTOR, Phase::Ok, "kept", &fields);
+            }
+            let fields = [("log", log.name.to_owned()), ("count", events.len().to_string())];
+            self.world.write(TORMENTOR, Phase::Ok, "read", &fields);
+        }
+        Ok(())
     }
 
     fn server(&self) -> anyhow::Result<Server> {
@@ -497,6 +593,7 @@ impl Tormentor {
                 }
             }
             open += self.left_in_queues().await?.iter().map(|(_, left)| left).sum::<u64>();
+            open += self.open_events(how).await?;
             if open == 0 {
                 return Ok(());
             }
@@ -531,6 +628,15 @@ impl Tormentor {
             let fields = [("queue", queue.to_owned()), ("count", left.to_string())];
             self.world.write(TORMENTOR, Phase::Ok, "left", &fields);
         }
+        for subscription in &self.plan.kurrent.subscriptions {
+            let Standing { open, parked } = kurrent_link(server).await?.standing(subscription).await?;
+            let fields = [
+                ("subscription", subscription.name()),
+                ("open", open.to_string()),
+                ("parked", parked.to_string()),
+            ];
+            self.world.write(TORMENTOR, Phase::Ok, "stood", &fields);
+        }
         Ok(())
     }
 
@@ -559,6 +665,11 @@ impl Tormentor {
             let fields = [("group", group.name()), ("matched", matched.to_string())];
             self.world.write(TORMENTOR, Phase::Ok, "replay", &fields);
         }
+        for subscription in &self.plan.kurrent.subscriptions {
+            let fields = [("subscription", subscription.name())];
+            self.world.write(TORMENTOR, Phase::Invoke, "unpark", &fields);
+            kurrent_link(server).await?.replay_parked(subscription).await?;
+        }
         Ok(())
     }
 }
@@ -567,6 +678,10 @@ impl Tormentor {
 enum Rest {
     ButParked,
     Everything,
+}
+
+async fn kurrent_link(server: Server) -> anyhow::Result<KurrentLink> {
+    KurrentLink::open(server.kurrent.context("the server does not say where it serves Kurrent")?).await
 }
 
 fn path_of(group: &GroupPlan) -> String {

@@ -29,6 +29,8 @@ pub(crate) struct Launch {
     pub(crate) with_sqs: bool,
     /// The master key of the data folder. None: it is not encrypted.
     pub(crate) key: Option<String>,
+    /// Whether it serves KurrentDB clients.
+    pub(crate) with_kurrent: bool,
     /// Further words for `serve`.
     pub(crate) words: Vec<String>,
 }
@@ -38,15 +40,33 @@ pub(crate) struct Process {
     child: Child,
     pub(crate) run: u32,
     said: Arc<Mutex<VecDeque<String>>>,
-    listening: Option<oneshot::Receiver<(SocketAddr, Option<SocketAddr>)>>,
+    listening: Option<oneshot::Receiver<Addresses>>,
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) native: SocketAddr,
+    pub(crate) sqs: Option<SocketAddr>,
+    pub(crate) kurrent: Option<SocketAddr>,
+}
+
+impl Addresses {
+    /// The addresses in a line of the server's log, if it is the one that tells them.
+    fn read(line: &str) -> Option<Addresses> {
+        let native = address_in(line, "listening on ")?;
+        let (sqs, kurrent) = (address_in(line, ", SQS on "), address_in(line, ", Kurrent on "));
+        Some(Addresses { native, sqs, kurrent })
+    }
 }
 
 impl Process {
     pub(crate) fn start(how: &Launch, run: u32) -> anyhow::Result<Process> {
         let mut command = Command::new(&how.program);
+        let port = |is_served: bool| if is_served { "127.0.0.1:0" } else { "none" };
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--kurrent", "none", "--sqs"])
-            .args([if how.with_sqs { "127.0.0.1:0" } else { "none" }, "--data"])
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["--sqs", port(how.with_sqs), "--kurrent", port(how.with_kurrent), "--data"])
             .arg(&how.data)
             .args(&how.words);
         if let Some(key) = &how.key {
@@ -72,10 +92,10 @@ impl Process {
         std::thread::spawn(move || {
             let mut tell = Some(tell);
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if let Some(address) = address_in(&line, "listening on ")
+                if let Some(addresses) = Addresses::read(&line)
                     && let Some(tell) = tell.take()
                 {
-                    let _ = tell.send((address, address_in(&line, ", SQS on ")));
+                    let _ = tell.send(addresses);
                 }
                 let mut said = heard.lock().expect("whoever keeps a line does not panic");
                 if said.len() == SAID_MAX {
@@ -87,11 +107,8 @@ impl Process {
         Ok(Process { child, run, said, listening: Some(listening) })
     }
 
-    /// Waits until it says where it listens, and where for SQS.
-    pub(crate) async fn listening(
-        &mut self,
-        patience: Duration,
-    ) -> anyhow::Result<(SocketAddr, Option<SocketAddr>)> {
+    /// Waits until it says where it listens.
+    pub(crate) async fn listening(&mut self, patience: Duration) -> anyhow::Result<Addresses> {
         let listening = self.listening.take().context("it has been asked before")?;
         match tokio::time::timeout(patience, listening).await {
             Ok(Ok(addresses)) => Ok(addresses),
@@ -165,10 +182,12 @@ mod tests {
     #[test]
     fn the_address_is_found_in_what_the_server_says() {
         let line = "forebay: listening on 127.0.0.1:4711, data in somewhere";
-        assert_eq!(address_in(line, "listening on "), Some(SocketAddr::from(([127, 0, 0, 1], 4711))));
-        assert_eq!(address_in(line, ", SQS on "), None);
-        let line = "forebay: listening on 127.0.0.1:4711, SQS on 127.0.0.1:9324, data in somewhere";
-        assert_eq!(address_in(line, ", SQS on "), Some(SocketAddr::from(([127, 0, 0, 1], 9324))));
-        assert_eq!(address_in("forebay: stopping", "listening on "), None);
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let native = at(4711);
+        assert_eq!(Addresses::read(line), Some(Addresses { native, sqs: None, kurrent: None }));
+        let line = "forebay: listening on 127.0.0.1:4711, SQS on 127.0.0.1:9324, Kurrent on 127.0.0.1:2113, data in x";
+        let (sqs, kurrent) = (Some(at(9324)), Some(at(2113)));
+        assert_eq!(Addresses::read(line), Some(Addresses { native, sqs, kurrent }));
+        assert_eq!(Addresses::read("forebay: stopping"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! What all clients of a run share: the history, where the server is, and what time of the run it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// Where it serves SQS, if it does.
     pub(crate) sqs: Option<SocketAddr>,
+    /// Where it serves KurrentDB clients, if it does.
+    pub(crate) kurrent: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +39,9 @@ pub(crate) struct World {
     /// Messages that a consumer has dropped without settling them, by group and position, and whether another consumer
     /// has got them since. The watching consumer removes them again.
     watched: Mutex<BTreeMap<(String, u64), bool>>,
+    /// Events that a consumer has acked or skipped, by subscription of a KurrentDB client, and events that a reader has
+    /// seen, by reader.
+    done: Mutex<BTreeMap<String, BTreeSet<u64>>>,
 }
 
 impl World {
@@ -45,7 +50,14 @@ impl World {
         server: watch::Receiver<Option<Server>>,
         stage: watch::Receiver<Stage>,
     ) -> World {
-        World { history, server, stage, numbers: AtomicU64::new(0), watched: Mutex::default() }
+        World {
+            history,
+            server,
+            stage,
+            numbers: AtomicU64::new(0),
+            watched: Mutex::default(),
+            done: Mutex::default(),
+        }
     }
 
     /// A number that is given once.
@@ -77,6 +89,20 @@ impl World {
             watched.remove(&key);
         }
         came
+    }
+
+    fn done(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, BTreeSet<u64>>> {
+        self.done.lock().expect("no task panics while it counts")
+    }
+
+    /// A consumer of a KurrentDB client is done with an event, or a reader has seen it.
+    pub(crate) fn is_done_with(&self, name: &str, event: u64) {
+        self.done().entry(name.to_owned()).or_default().insert(event);
+    }
+
+    /// With how many events a subscription or a reader of a KurrentDB client is done.
+    pub(crate) fn done_with(&self, name: &str) -> u64 {
+        self.done().get(name).map_or(0, |events| events.len() as u64)
     }
 
     pub(crate) fn stage(&self) -> Stage {

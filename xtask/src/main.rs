@@ -554,7 +554,7 @@ fn wear() -> Result<(), String> {
 
 /// Whether a bench measures the real server, which it expects beside itself.
 fn needs_server(bench: &str) -> bool {
-    ["e2e", "restart", "crowd", "sdk", "soak", "sqs", "polls", "peers"].contains(&bench)
+    ["e2e", "restart", "crowd", "sdk", "soak", "sqs", "kurrent", "polls", "peers"].contains(&bench)
 }
 
 fn torture_of(arguments: &[String]) -> Task {

@@ -192,7 +192,7 @@ struct Shared {
     scheme: &'static str,
     stats: Arc<DoorStats>,
     marks: Marks,
-    recent: Recent,
+    recent: Arc<Recent>,
     /// The settings of streams that come about with their first event.
     new_stream: Arc<StreamSettings>,
     /// This run of the server.
@@ -226,7 +226,7 @@ impl KurrentDoor {
             scheme,
             stats: broker.doors().door("kurrent"),
             marks: Marks::load(&caller).await?,
-            recent: Recent::default(),
+            recent: Arc::default(),
             new_stream: Arc::new(streams::write::new_stream()),
             instance: EventId(instance),
             subscriptions: AtomicU64::new(1),

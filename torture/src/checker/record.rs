@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::kurrent::Kurrent;
 use super::queues::Queues;
 use crate::history::{Line, LineError, Phase, Time};
 
@@ -219,6 +220,7 @@ pub(crate) struct Record {
     /// When a replay of parked messages was requested, by group.
     pub(crate) replays: BTreeMap<Rc<str>, Vec<Time>>,
     pub(crate) queues: Queues,
+    pub(crate) kurrent: Kurrent,
     /// What the run itself found wrong, such as a server that ended by itself.
     pub(crate) trouble: Vec<(Time, String)>,
     /// When the server was held still, and until when.
@@ -291,7 +293,7 @@ impl Record {
                     self.replays.entry(group).or_default().push(line.at);
                 }
             }
-            _ => return self.queues.take(line),
+            _ => return Ok(self.queues.take(line)? || self.kurrent.take(line)?),
         }
         Ok(true)
     }

@@ -198,7 +198,7 @@ async fn http_clients_of_a_server_that_keeps_its_promises_write_a_good_history()
         }
     });
     let path = std::env::temp_dir().join(format!("forebay-clients-{}", std::process::id()));
-    let (_tell_server, server) = watch::channel(Some(Server { run: 1, address, sqs: None }));
+    let (_tell_server, server) = watch::channel(Some(Server { run: 1, address, sqs: None, kurrent: None }));
     let (tell_stage, stage) = watch::channel(Stage::Chaos);
     let history = History::create(&path).expect("a file");
     let world = Arc::new(World::new(history, server, stage));

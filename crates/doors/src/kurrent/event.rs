@@ -15,7 +15,7 @@
 use bytes::Bytes;
 use forebay_broker::api::{BatchBuilder, ContentType, Dedupe, Door, Found, Message, Own, parse_content};
 use forebay_core::types::{Ordinal, Seq, StreamName, Timestamp};
-use forebay_wire::kurrent::client::{RecordedEvent, StreamIdentifier};
+use forebay_wire::kurrent::client::{MetadataEntry, RecordedEvent, StreamIdentifier};
 use forebay_wire::kurrent::streams::ProposedMessage;
 use tonic::Status;
 
@@ -46,15 +46,13 @@ pub(super) struct Proposed {
 impl Proposed {
     /// Takes an event from its request.
     pub(super) fn read(message: ProposedMessage) -> Result<Proposed, Status> {
-        let ProposedMessage { id, mut metadata, custom_metadata, data } = message;
+        let ProposedMessage { id, metadata, custom_metadata, data } = message;
         let Some(id) = EventId::read(id.as_ref()) else {
             return Err(status::invalid("an event must have an id that is a UUID"));
         };
-        let Some(kind) = metadata.remove("type") else { return Err(status::missing_metadata("type")) };
-        let Some(content_type) = metadata.remove("content-type") else {
-            return Err(status::missing_metadata("content-type"));
-        };
-        Ok(Proposed { id, kind, is_json: content_type == JSON, metadata: custom_metadata, data })
+        let word = |name| MetadataEntry::find(&metadata, name).ok_or_else(|| status::missing_metadata(name));
+        let (kind, is_json) = (word("type")?.to_owned(), word("content-type")? == JSON);
+        Ok(Proposed { id, kind, is_json, metadata: custom_metadata, data })
     }
 
     /// The bytes that count against the limit of an event.
@@ -112,11 +110,7 @@ impl<'a> Stored<'a> {
     pub(super) fn recorded(self, form: Form) -> Result<RecordedEvent, Status> {
         let message = self.message()?;
         let is_json = message.content_type == ContentType::Json;
-        let metadata = [
-            ("type", message.kind.unwrap_or(DEFAULT_TYPE).to_owned()),
-            ("content-type", if is_json { JSON } else { BINARY }.to_owned()),
-            ("created", ticks(self.published).to_string()),
-        ];
+        let kind = message.kind.map(|kind| self.content.slice_ref(kind.as_bytes()));
         let commit = places::commit(self.ordinal);
         Ok(RecordedEvent {
             id: Some(form.write(self.id_of(&message))),
@@ -124,7 +118,11 @@ impl<'a> Stored<'a> {
             stream_revision: places::revision(self.seq).unwrap_or_default(),
             prepare_position: commit,
             commit_position: commit,
-            metadata: metadata.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            metadata: event_metadata(
+                kind.unwrap_or(Bytes::from_static(DEFAULT_TYPE.as_bytes())),
+                is_json,
+                self.published,
+            ),
             custom_metadata: self.custom_metadata(&message),
             data: self.content.slice_ref(message.body),
         })
@@ -180,6 +178,15 @@ impl<'a> Stored<'a> {
     }
 }
 
+/// The facts about an event that are no fields of their own.
+pub(super) fn event_metadata(kind: Bytes, is_json: bool, created: Timestamp) -> Vec<MetadataEntry> {
+    vec![
+        MetadataEntry::new("type", kind),
+        MetadataEntry::new("content-type", if is_json { JSON } else { BINARY }),
+        MetadataEntry::new("created", ticks(created).to_string()),
+    ]
+}
+
 /// In units of 100 ns since 1970.
 pub(super) fn ticks(time: Timestamp) -> u64 {
     time.0.saturating_mul(10)
@@ -229,9 +236,9 @@ mod tests {
     fn an_event_comes_back_as_it_was_appended() {
         let event = recorded(&content(|builder| proposed("{\"a\":1}").push(builder)));
         assert_eq!((event.stream_revision, event.commit_position, event.prepare_position), (7, 40, 40));
-        assert_eq!(event.metadata["type"], "OrderPlaced");
-        assert_eq!(event.metadata["content-type"], JSON);
-        assert_eq!(event.metadata["created"], "10000");
+        assert_eq!(MetadataEntry::find(&event.metadata, "type"), Some("OrderPlaced"));
+        assert_eq!(MetadataEntry::find(&event.metadata, "content-type"), Some(JSON));
+        assert_eq!(MetadataEntry::find(&event.metadata, "created"), Some("10000"));
         assert_eq!((&event.custom_metadata[..], &event.data[..]), (&b"{\"a\":1}"[..], &b"{}"[..]));
         assert_eq!(EventId::read(event.id.as_ref()), Some(proposed("").id));
     }
@@ -240,8 +247,8 @@ mod tests {
     fn a_message_of_another_door_is_an_event_too() {
         let plain = Message { body: b"hello", headers: vec![("tenant", b"a")], ..Message::default() };
         let event = recorded(&content(|builder| builder.push(&plain)));
-        assert_eq!(event.metadata["type"], DEFAULT_TYPE);
-        assert_eq!(event.metadata["content-type"], BINARY);
+        assert_eq!(MetadataEntry::find(&event.metadata, "type"), Some(DEFAULT_TYPE));
+        assert_eq!(MetadataEntry::find(&event.metadata, "content-type"), Some(BINARY));
         assert_eq!(&event.custom_metadata[..], b"{\"tenant\":\"a\"}");
         let stream = StreamName::parse("orders").expect("a name");
         assert_eq!(EventId::read(event.id.as_ref()), Some(EventId::of_place(&stream, Seq(8))));
@@ -267,14 +274,14 @@ mod tests {
         let whole = || ProposedMessage {
             id: Some(Form::Text.write(proposed("").id)),
             metadata: [("type", "A"), ("content-type", JSON), ("other", "x")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .map(|(name, value)| MetadataEntry::new(name, value))
                 .into(),
             ..ProposedMessage::default()
         };
         assert!(Proposed::read(whole()).is_ok());
         for name in ["type", "content-type"] {
             let mut one = whole();
-            one.metadata.remove(name);
+            one.metadata.retain(|entry| entry.key != name);
             let refused = Proposed::read(one).expect_err("it is refused");
             assert_eq!(
                 refused.metadata().get("exception").map(|value| value.as_bytes().to_vec()),

@@ -165,6 +165,24 @@ async fn every_expectation_is_checked() {
 }
 
 #[tokio::test]
+async fn a_write_is_stored_once_if_it_is_repeated_before_its_outcome_is_known() {
+    let stage = Stage::new().await;
+    let begin = async || {
+        let events = vec![proposed(1, b"{}"), proposed(2, b"{}")];
+        let begun =
+            write::begin(&stage.door, &stage.caller, stage.stream.clone(), Expected::Any, events).await;
+        begun.map_err(write::Refused::status).expect("it is begun")
+    };
+    let first = begin().await;
+    let second = begin().await;
+    // Its client goes away, and it is stored all the same.
+    drop(first);
+    assert_eq!(last(second.await.map_err(write::Refused::status).expect("an outcome")), Ok(2));
+    assert_eq!(last(stage.write(Expected::Any, &[1, 2]).await), Ok(2));
+    assert_eq!(last(stage.write(Expected::Revision(1), &[3]).await), Ok(3), "nothing is there twice");
+}
+
+#[tokio::test]
 async fn a_repeated_write_is_answered_as_the_first_time() {
     let stage = Stage::new().await;
     let first = stage.write(Expected::NoStream, &[1, 2]).await;
@@ -236,6 +254,95 @@ async fn metadata_limits_a_stream_and_is_one_event() {
     let of_metadata = StreamName::of_system("$$orders").expect("a name");
     let report = stage.caller.stream(of_metadata).await.expect("it is there");
     assert_eq!((report.figures.first, report.figures.last), (Seq(2), Seq(2)), "the last one counts");
+}
+
+#[tokio::test]
+async fn a_read_of_dropped_events_says_where_the_stream_begins() {
+    let stage = Stage::new().await;
+    stage.write(Expected::NoStream, &[1, 2, 3, 4]).await;
+    stage.describe(r#"{"$tb":100}"#).await;
+    assert_eq!(stage.read_all().await, "first=4 last=3");
+    let end = RevisionOption::End(Empty {});
+    assert_eq!(stage.read(ReadDirection::Backwards, end, 9).await, "last=3");
+}
+
+#[tokio::test]
+async fn an_append_without_events_says_where_the_stream_ends() {
+    let stage = Stage::new().await;
+    for (expected, answer) in [
+        (Expected::Any, Ok(0)),
+        (Expected::NoStream, Ok(0)),
+        (Expected::Exists, Err(0)),
+        (Expected::Revision(0), Err(0)),
+    ] {
+        assert_eq!(last(stage.write(expected, &[]).await), answer, "{expected:?}");
+    }
+    stage.write(Expected::NoStream, &[1, 2]).await;
+    for (expected, answer) in [
+        (Expected::Any, Ok(2)),
+        (Expected::NoStream, Err(2)),
+        (Expected::Exists, Ok(2)),
+        (Expected::Revision(1), Ok(2)),
+    ] {
+        assert_eq!(last(stage.write(expected, &[]).await), answer, "{expected:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_with_metadata_alone_exists_and_a_deleted_one_does_not() {
+    let stage = Stage::new().await;
+    assert_eq!(last(stage.write(Expected::Exists, &[1]).await), Err(0));
+    stage.describe(r#"{"own":1}"#).await;
+    assert_eq!(last(stage.write(Expected::Exists, &[1]).await), Ok(1));
+    stage.door.delete(stage.delete_request(WireExpected::Any(Empty {}))).await.expect("it is there");
+    assert_eq!(last(stage.write(Expected::Exists, &[2]).await), Err(1));
+    assert_eq!(last(stage.write(Expected::NoStream, &[2]).await), Ok(2));
+}
+
+#[tokio::test]
+async fn a_read_that_makes_no_sense_is_refused() {
+    let stage = Stage::new().await;
+    stage.write(Expected::NoStream, &[1]).await;
+    let whole = || {
+        let of = StreamOptions {
+            stream_identifier: Some(event::identifier(&stage.stream)),
+            revision_option: Some(RevisionOption::Start(Empty {})),
+        };
+        Options {
+            stream_option: Some(StreamOption::Stream(of)),
+            count_option: Some(CountOption::Count(1)),
+            uuid_option: Some(UuidOption { content: Some(UuidForm::String(Empty {})) }),
+            ..Options::default()
+        }
+    };
+    let filter = |checkpoint_interval_multiplier| {
+        let expression = Expression { regex: String::new(), prefix: vec!["o".to_owned()] };
+        Some(FilterOption::Filter(FilterOptions {
+            filter: Some(Filter::StreamIdentifier(expression)),
+            window: Some(Window::Max(1)),
+            checkpoint_interval_multiplier,
+        }))
+    };
+    let all = || Some(StreamOption::All(AllOptions { all_option: Some(AllOption::Start(Empty {})) }));
+    let follow = || Some(CountOption::Subscription(Empty {}));
+    assert!(stage.door.read(by_owner(ReadReq { options: Some(whole()) })).await.is_ok());
+    for (what, options) in [
+        ("no form of ids", Options { uuid_option: None, ..whole() }),
+        ("no stream", Options { stream_option: None, ..whole() }),
+        ("no count", Options { count_option: None, ..whole() }),
+        ("a filter of one stream", Options { filter_option: filter(1), ..whole() }),
+        (
+            "a subscription backwards",
+            Options { count_option: follow(), read_direction: ReadDirection::Backwards.into(), ..whole() },
+        ),
+        (
+            "no events between two checkpoints",
+            Options { stream_option: all(), count_option: follow(), filter_option: filter(0), ..whole() },
+        ),
+    ] {
+        let refused = stage.door.read(by_owner(ReadReq { options: Some(options) })).await;
+        assert_eq!(refused.err().map(|status| status.code()), Some(Code::InvalidArgument), "{what}");
+    }
 }
 
 #[tokio::test]

@@ -525,6 +525,333 @@ pub struct ListResp {
     #[prost(message, repeated, tag = "1")]
     pub subscriptions: ::prost::alloc::vec::Vec<SubscriptionInfo>,
 }
+/// Generated client implementations.
+pub mod persistent_subscriptions_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    #[derive(Debug, Clone)]
+    pub struct PersistentSubscriptionsClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> PersistentSubscriptionsClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> PersistentSubscriptionsClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            PersistentSubscriptionsClient::new(
+                InterceptedService::new(inner, interceptor),
+            )
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        pub async fn create(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateReq>,
+        ) -> std::result::Result<tonic::Response<super::CreateResp>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/Create",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "Create",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn update(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateReq>,
+        ) -> std::result::Result<tonic::Response<super::CreateResp>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/Update",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "Update",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn delete(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteReq>,
+        ) -> std::result::Result<tonic::Response<super::DeleteResp>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/Delete",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "Delete",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn read(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::ReadReq>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ReadResp>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/Read",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "Read",
+                    ),
+                );
+            self.inner.streaming(req, path, codec).await
+        }
+        pub async fn get_info(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetInfoReq>,
+        ) -> std::result::Result<tonic::Response<super::GetInfoResp>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/GetInfo",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "GetInfo",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn replay_parked(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReplayParkedReq>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReplayParkedResp>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/ReplayParked",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "ReplayParked",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn list(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListReq>,
+        ) -> std::result::Result<tonic::Response<super::ListResp>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/List",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "List",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn restart_subsystem(
+            &mut self,
+            request: impl tonic::IntoRequest<super::super::Empty>,
+        ) -> std::result::Result<tonic::Response<super::super::Empty>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/RestartSubsystem",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "RestartSubsystem",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn truncate_parked(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReplayParkedReq>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReplayParkedResp>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/event_store.client.persistent_subscriptions.PersistentSubscriptions/TruncateParked",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "event_store.client.persistent_subscriptions.PersistentSubscriptions",
+                        "TruncateParked",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
 /// Generated server implementations.
 pub mod persistent_subscriptions_server {
     #![allow(

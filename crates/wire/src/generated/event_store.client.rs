@@ -111,6 +111,15 @@ pub mod stream_options {
         End(super::Empty),
     }
 }
+/// An entry of what the protocol declares as a map of strings, as it is sent. Declared like this, an event is written
+/// from the stored message without a copy of each word, and without a table of them. UTF-8.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetadataEntry {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: ::prost::bytes::Bytes,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RecordedEvent {
     #[prost(message, optional, tag = "1")]
@@ -124,11 +133,8 @@ pub struct RecordedEvent {
     #[prost(uint64, tag = "5")]
     pub commit_position: u64,
     /// `type`, `content-type` and `created`, in ticks of 100 ns since 1970.
-    #[prost(map = "string, string", tag = "6")]
-    pub metadata: ::std::collections::HashMap<
-        ::prost::alloc::string::String,
-        ::prost::alloc::string::String,
-    >,
+    #[prost(message, repeated, tag = "6")]
+    pub metadata: ::prost::alloc::vec::Vec<MetadataEntry>,
     #[prost(bytes = "bytes", tag = "7")]
     pub custom_metadata: ::prost::bytes::Bytes,
     #[prost(bytes = "bytes", tag = "8")]

@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use forebay_broker::api::{CallError, Caller, Delivered, Receive, Right, Work};
 use forebay_core::types::Timestamp;
+use forebay_wire::kurrent::client::MetadataEntry;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 
@@ -421,7 +422,8 @@ impl Asked<'_> {
     fn event(&self, stored: &Stored<'_>, stream: &str, embed: Embed) -> Value {
         let revision = places::revision(stored.seq).unwrap_or_default();
         let event = stored.recorded(Form::Text).ok();
-        let kind = event.as_ref().and_then(|event| event.metadata.get("type").cloned()).unwrap_or_default();
+        let kind = event.as_ref().and_then(|event| MetadataEntry::find(&event.metadata, "type"));
+        let kind = kind.unwrap_or_default().to_owned();
         let at = format!("{}/streams/{}/{revision}", self.base, segment(stream));
         let mut entry = json!({
             "title": format!("{revision}@{stream}"),
@@ -432,7 +434,7 @@ impl Asked<'_> {
             "links": [atom_link(&at, "edit"), atom_link(&at, "alternate")],
         });
         let (Some(event), true) = (event, embed != Embed::None) else { return entry };
-        let is_json = event.metadata.get("content-type").is_some_and(|of| of == "application/json");
+        let is_json = MetadataEntry::find(&event.metadata, "content-type") == Some("application/json");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let id = EventId::read(event.id.as_ref()).unwrap_or_default();
         let more = json!({

@@ -286,18 +286,13 @@ impl Reading {
         let message = entry.report.message.as_ref();
         let commit = message.map_or(0, |found| places::commit(found.ordinal));
         let own = EventId::of_place(&StreamName::stored(&self.name), entry.report.seq);
-        let metadata = [
-            ("type", LINK.to_owned()),
-            ("content-type", "application/octet-stream".to_owned()),
-            ("created", event::ticks(entry.report.parked.at()).to_string()),
-        ];
         let link = RecordedEvent {
             id: Some(self.read.form.write(own)),
             stream_identifier: Some(identifier(&self.name)),
             stream_revision: entry.revision,
             prepare_position: commit,
             commit_position: commit,
-            metadata: metadata.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            metadata: event::event_metadata(LINK.into(), false, entry.report.parked.at()),
             custom_metadata: entry.metadata.clone().into(),
             data: entry.data.clone().into(),
         };

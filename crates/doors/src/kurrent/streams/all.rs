@@ -76,7 +76,7 @@ impl Once {
             None => None,
         };
         let call = Once { view, reader, ready: Ready::default(), left: count, end };
-        Ok(replies(call, |call| Box::pin(call.next())))
+        Ok(replies(call, |call| &mut call.ready, |call| Box::pin(call.next())))
     }
 
     async fn next(&mut self) -> Option<Result<ReadResp, Status>> {
@@ -151,7 +151,7 @@ impl Follow {
         let stopping = Box::pin(door.broker.reached(Stage::Draining));
         let (checkpoint, is_caught_up) = (seen, false);
         let call = Follow { door, view, reader, ready, interval, checkpoint, is_caught_up, stopping };
-        Ok(replies(call, |call| Box::pin(call.next())))
+        Ok(replies(call, |call| &mut call.ready, |call| Box::pin(call.next())))
     }
 
     async fn next(&mut self) -> Option<Result<ReadResp, Status>> {

@@ -90,3 +90,17 @@ fn conflict(last: Seq, expected: Expected) -> WrongExpectedVersion {
         expected_revision_option: Some(new),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_without_events_to_no_stream_is_answered_so() {
+        let Success { current_revision_option, position_option } = success(Seq::START, None);
+        assert_eq!(current_revision_option, Some(Current::NoStream(Empty {})));
+        assert_eq!(position_option, Some(PositionOption::NoPosition(Empty {})));
+        let there = success(Seq(3), None);
+        assert_eq!(there.current_revision_option, Some(Current::CurrentRevision(2)));
+    }
+}

@@ -122,9 +122,11 @@ impl View {
     }
 }
 
-/// Polls a call until it has no more to say.
+/// Polls a call until it has no more to say. Replies that are there already are taken without its future, which would
+/// be one on the heap for each event.
 pub(super) fn replies<T: Send + 'static>(
     call: T,
+    ready: fn(&mut T) -> &mut Ready,
     next: impl for<'a> Fn(
         &'a mut T,
     ) -> Pin<Box<dyn Future<Output = Option<Result<ReadResp, Status>>> + Send + 'a>>
@@ -132,8 +134,11 @@ pub(super) fn replies<T: Send + 'static>(
     + Copy
     + 'static,
 ) -> Replies<ReadResp> {
-    Box::pin(futures_util::stream::unfold(Some(call), move |call| async move {
+    Box::pin(futures_util::stream::unfold(Some(Box::new(call)), move |call| async move {
         let mut call = call?;
+        if let Some(reply) = ready(&mut call).pop() {
+            return Some((Ok(reply), Some(call)));
+        }
         let reply = next(&mut call).await?;
         // Nothing follows an error.
         let call = if reply.is_ok() { Some(call) } else { None };
@@ -247,7 +252,7 @@ impl Once {
             }
         };
         let call = Once { view, stream, ready: Ready::default(), reader, left, ending };
-        Ok(replies(call, |call| Box::pin(call.next())))
+        Ok(replies(call, |call| &mut call.ready, |call| Box::pin(call.next())))
     }
 
     async fn next(&mut self) -> Option<Result<ReadResp, Status>> {
@@ -348,7 +353,7 @@ impl Follow {
         ready.push(reply(Content::Confirmation(confirmation)));
         let stopping = Box::pin(door.broker.reached(Stage::Draining));
         let call = Follow { door, view, stream, reader, ready, is_caught_up: false, stopping };
-        Ok(replies(call, |call| Box::pin(call.next())))
+        Ok(replies(call, |call| &mut call.ready, |call| Box::pin(call.next())))
     }
 
     async fn next(&mut self) -> Option<Result<ReadResp, Status>> {

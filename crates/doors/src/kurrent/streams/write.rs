@@ -1,11 +1,13 @@
 //! Every write of events, whichever call it came by.
 //!
 //! A write begins ([`begin`]) when it is handed to the broker, so writes of one connection are stored in the order in
-//! which they begin; and is over when it is durable or refused.
+//! which they begin; and is over when it is durable or refused. A write that has begun is carried to its end if its
+//! client goes away, so that the server knows its events when the client repeats it.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use forebay_broker::api::{
@@ -80,6 +82,28 @@ type Outcome = Result<Written, Refused>;
 /// The rest of a write that has begun.
 pub(in crate::kurrent) type Rest = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
+/// Goes on by itself if it is dropped before its end.
+struct ToItsEnd(Option<Rest>);
+
+impl Future for ToItsEnd {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let Some(rest) = &mut self.0 else { return Poll::Pending };
+        let outcome = std::task::ready!(rest.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(outcome)
+    }
+}
+
+impl Drop for ToItsEnd {
+    fn drop(&mut self) {
+        if let (Some(rest), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(rest);
+        }
+    }
+}
+
 /// Events for a stream, on their way.
 struct Write {
     door: KurrentDoor,
@@ -137,9 +161,17 @@ pub(in crate::kurrent) async fn begin(
         let last = write.last().await?;
         return Ok(Box::pin(std::future::ready(Ok(Written::Conflict { last }))));
     }
+    let mut claim = None;
     if expected.last().is_none() {
         match door.recent.look(&write.stream, write.ids()) {
-            Known::Nothing => {}
+            Known::Nothing(claimed) => claim = Some(claimed),
+            Known::Coming(mut over) => {
+                return Ok(Box::pin(async move {
+                    // Closed by the first write of these events, when its outcome is known.
+                    while over.changed().await.is_ok() {}
+                    write.again().await?.await
+                }));
+            }
             Known::All(last, ordinal) => {
                 let done = Written::Done { last, position: Some(ordinal) };
                 return Ok(Box::pin(std::future::ready(Ok(done))));
@@ -154,18 +186,30 @@ pub(in crate::kurrent) async fn begin(
     let options = PublishOptions { expect_last: expected.last(), stamp: None };
     let create = Absent::Create(door.new_stream.clone());
     let confirmed = caller.publish_or(room, write.stream.clone(), batch, options, create);
-    Ok(Box::pin(async move {
-        match confirmed.await {
+    let rest: Rest = Box::pin(async move {
+        let outcome = match confirmed.await {
             Ok(published) => write.stored(&published.get()),
             Err(PublishError::Denied(_)) => write.to_existing().await,
             Err(error) => write.refused(error).await,
-        }
-    }))
+        };
+        drop(claim);
+        outcome
+    });
+    // A write that expects a revision is recognised by its place.
+    Ok(if expected.last().is_none() { Box::pin(ToItsEnd(Some(rest))) } else { rest })
 }
 
 impl Write {
     fn ids(&self) -> impl ExactSizeIterator<Item = EventId> + '_ {
         self.events.iter().map(|event| event.id)
+    }
+
+    /// Begins anew.
+    fn again(self) -> Pin<Box<dyn Future<Output = Result<Rest, Refused>> + Send>> {
+        Box::pin(async move {
+            let Write { door, caller, stream, expected, events } = self;
+            begin(&door, &caller, (*stream).clone(), expected, events).await
+        })
     }
 
     fn batch(&self) -> Result<Batch, Refused> {

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use forebay_broker::api::CredentialKind;
 use forebay_wire::keda;
 use forebay_wire::kurrent::client::{
-    Empty, StreamIdentifier, StreamOptions, Uuid, UuidOption, stream_options, uuid, uuid_option,
+    Empty, MetadataEntry, StreamIdentifier, StreamOptions, Uuid, UuidOption, stream_options, uuid,
+    uuid_option,
 };
 use forebay_wire::kurrent::{persistent_subscriptions as subscriptions, streams};
 use http_body_util::Full;
@@ -79,7 +80,7 @@ fn write_options() -> streams::WriteOptions {
 fn event() -> streams::ProposedMessage {
     let id = Uuid { value: Some(uuid::Value::String(EVENT.to_owned())) };
     let metadata = [("type", "t"), ("content-type", "application/json")];
-    let metadata = metadata.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let metadata = metadata.map(|(name, value)| MetadataEntry::new(name, value)).into();
     streams::ProposedMessage { id: Some(id), metadata, data: b"{}".to_vec().into(), ..Default::default() }
 }
 
