@@ -49,6 +49,7 @@ pub enum Situation {
     ReplayedAndSettled,
     MovedElsewhere,
     WaitingMoved,
+    ParkedMoved,
     CameToRest,
     StreamFull,
     LogFull,
@@ -73,7 +74,7 @@ pub enum Situation {
 }
 
 impl Situation {
-    pub const ALL: [Situation; 62] = [
+    pub const ALL: [Situation; 63] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -115,6 +116,7 @@ impl Situation {
         Situation::ReplayedAndSettled,
         Situation::MovedElsewhere,
         Situation::WaitingMoved,
+        Situation::ParkedMoved,
         Situation::CameToRest,
         Situation::StreamFull,
         Situation::LogFull,
@@ -195,6 +197,7 @@ impl Situation {
             Situation::ReplayedAndSettled => "a replayed message was settled",
             Situation::MovedElsewhere => "a message was moved",
             Situation::WaitingMoved => "what waits in a group is moved by a job",
+            Situation::ParkedMoved => "parked messages are moved by a job",
             Situation::CameToRest => "the server came to rest",
             Situation::StreamFull => "a publish was refused because the stream is full",
             Situation::LogFull => "a log kept as many messages as it may",

@@ -42,6 +42,7 @@ impl Group {
     /// Entry `Reset` or `Purged` was decided: what it is about goes a slice a turn.
     pub(crate) fn begin_sweep(&mut self) {
         self.moves = Moves::default();
+        self.parked_moves = Moves::default();
         // Progress is another now, and acks that were kept back have been written.
         self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
     }

@@ -504,20 +504,30 @@ impl Group {
     }
 
     /// Where a message that is to be moved goes, and how often it was handed out.
-    pub(crate) fn moving(&self, seq: Seq) -> Option<(&Route, u32)> {
+    pub(crate) fn moving(&self, seq: Seq) -> Option<(Route, u32)> {
+        if let Some(parked) = self.ledger.parked().get(seq) {
+            return Some((self.parked_route(seq)?, parked.attempts));
+        }
         let route = self.ledger.moving().get(&seq).filter(|_| !self.ledger.is_swept(seq))?;
-        Some((route, self.attempts(seq).unwrap_or(0)))
+        Some((route.clone(), self.attempts(seq).unwrap_or(0)))
     }
 
     /// The message is in its new stream.
     pub(crate) fn moved(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
+        if let Some(job) = self.parked_route(seq).and_then(|route| route.job()) {
+            self.parked_moves.ended(seq);
+            self.counters.moved += self.take_out(stream, SeqRange::one(seq), job);
+            return;
+        }
         self.moves.ended(seq);
         self.done(now, stream, SeqRange::one(seq), Ending::Moved);
     }
 
     /// There is no room for the message just now. It is asked for again later.
     pub(crate) fn put_off_move(&mut self, now: Timestamp, seq: Seq) {
-        if self.moving(seq).is_some() {
+        if self.parked_route(seq).is_some() {
+            self.parked_moves.put_off(now, seq);
+        } else if self.moving(seq).is_some() {
             self.moves.put_off(now, seq);
         }
     }
