@@ -31,7 +31,9 @@ use std::collections::VecDeque;
 use forebay_core::Admission;
 use forebay_core::entry::{MessageMeta, published_bytes_max};
 use forebay_core::fault::{Fault, planted};
-use forebay_core::group::{Bound, Credit, Departure, Effects, Lease, LeaseRun, OutcomeRun, Settlement, Verb};
+use forebay_core::group::{
+    Bound, Credit, Departure, Effects, JobState, Lease, LeaseRun, OutcomeRun, Settlement, Verb,
+};
 use forebay_core::shard::{KeyRun, MemberRefusal, Moved, PublishOptions, PublishRefusal, Shard};
 use forebay_core::types::{
     ConsumerId, GroupId, KeyHash, Ordinal, Position, SeqRange, ShardId, StreamId, Timestamp,
@@ -541,9 +543,14 @@ impl Driver {
     fn report_jobs(&mut self) {
         for (group, id) in self.shard.take_ended_jobs() {
             if let Some(job) = self.shard.job(group, id) {
-                let (done, failed, state) = (job.done, job.failed, &job.state);
+                let (done, failed) = (job.done, job.failed);
+                let state = match &job.state {
+                    JobState::Running | JobState::Done { .. } => "done".to_owned(),
+                    JobState::Cancelled { .. } => "cancelled".to_owned(),
+                    JobState::Failed { why, .. } => format!("failed: {why}"),
+                };
                 let group = group_label(&self.shard, group);
-                tracing::info!(group, job = id.0, done, failed, ?state, "job ended");
+                tracing::info!(group, job = id.0, done, failed, state, "job ended");
             }
         }
     }
