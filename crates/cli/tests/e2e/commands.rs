@@ -6,9 +6,11 @@ mod complete;
 mod connections;
 mod demo;
 mod operate;
+mod otlp;
 #[cfg(feature = "sqs")]
 mod pages;
 mod publish;
+mod receiver;
 mod rig;
 mod secrets;
 mod start;
