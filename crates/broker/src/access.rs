@@ -168,7 +168,7 @@ pub enum Right {
     Change,
     /// Pause, resume, reset, purge.
     Operate,
-    /// Replay, discard and resubmit parked messages; move waiting messages to another stream.
+    /// Replay, discard, move and resubmit parked messages; move waiting messages to another stream.
     Triage,
     Delete,
     /// Manage credentials.

@@ -107,7 +107,7 @@ enum Command {
     Stream(commands::stream::Stream),
     /// List, show, create, change, pause, reset and delete groups.
     Group(commands::group::Group),
-    /// List, replay and discard parked messages (dead letters).
+    /// List, replay, move and discard parked messages (dead letters).
     Parked(commands::parked::Parked),
     /// List connections of clients, and close one.
     Connections(commands::connections::Connections),

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::Request;
+use hyper::header::HeaderValue;
 use hyper_rustls::builderstates::WantsSchemes;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -15,6 +17,15 @@ use crate::connect::{CONNECT_PATIENCE, trusting};
 
 /// How long a connection is kept for the next request.
 const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// How long a receiver may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of an answer, so many bytes are read, so that its connection can be used again.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// The value of the header `user-agent`.
+pub(crate) const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("forebay/", env!("CARGO_PKG_VERSION")));
 
 pub(crate) type Poster = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -49,4 +60,15 @@ pub(crate) fn cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 's
         cause = below;
     }
     cause
+}
+
+/// Sends a request whose answer matters only for its status. The error says why it did not arrive.
+pub(crate) async fn post(client: &Poster, request: Request<Full<Bytes>>) -> Result<(), String> {
+    let answered = tokio::time::timeout(PATIENCE, async {
+        let answer = client.request(request).await.map_err(|error| cause(&error).to_string())?;
+        let status = answer.status();
+        let _ = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        if status.is_success() { Ok(()) } else { Err(format!("HTTP {}", status.as_u16())) }
+    });
+    answered.await.unwrap_or_else(|_| Err(format!("no answer within {} seconds", PATIENCE.as_secs())))
 }

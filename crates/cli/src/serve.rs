@@ -15,6 +15,7 @@ pub(crate) mod jwt;
 mod kurrent;
 mod limits;
 mod node;
+pub(crate) mod otlp;
 mod process;
 #[cfg(feature = "sqs")]
 mod sqs;
@@ -432,6 +433,7 @@ async fn until_told(
     // The tasks end with this function.
     let begun = doors.alerts.clone().map(|plan| plan.begin(broker.clock()));
     let (alerts, _senders) = begun.unzip();
+    let (exports, _exporting) = otlp::begin(settings).unzip();
     let config = NativeConfig {
         connections_max: settings.max_connections,
         connections_per_address: settings.max_connections_per_address,
@@ -443,6 +445,7 @@ async fn until_told(
         history: true,
         cluster: doors.cluster.clone(),
         alerts,
+        exports,
         node: doors.node.clone(),
     };
     let mut door = tokio::spawn(doors.serve(broker.entrance(), config));

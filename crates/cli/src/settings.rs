@@ -16,6 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use forebay_wire::alert::Rules;
+use hyper::Uri;
 
 use crate::exit::Exit;
 use crate::log::{Format, Level};
@@ -73,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) alert_rules: Rules,
     pub(crate) alert_hold: Duration,
     pub(crate) alert_secret_file: Option<PathBuf>,
+    pub(crate) otlp_endpoint: Option<Uri>,
+    pub(crate) otlp_interval: Duration,
     /// None: text on a terminal, JSON elsewhere.
     pub(crate) log: Option<Format>,
     pub(crate) log_level: Level,
@@ -171,6 +174,12 @@ impl Setting {
 }
 
 impl Settings {
+    /// The server, as alerts and metrics name it.
+    pub(crate) fn server_name(&self) -> String {
+        let name = self.node.as_ref().or(self.advertise.as_ref());
+        name.cloned().unwrap_or_else(|| self.listen.to_string())
+    }
+
     /// Every value is replaced before it is used: the table has a default for each.
     fn blank() -> Settings {
         Settings {
@@ -218,6 +227,8 @@ impl Settings {
             alert_rules: Rules::default(),
             alert_hold: Duration::ZERO,
             alert_secret_file: None,
+            otlp_endpoint: None,
+            otlp_interval: Duration::ZERO,
             log: None,
             log_level: Level::Info,
             drain_timeout: Duration::ZERO,

@@ -354,6 +354,29 @@ pub enum Work {
     /// Moves the waiting messages of the group to another stream, or each message back to the one that it was
     /// moved from last.
     Move { to: Option<StreamName> },
+    /// Moves parked messages to another stream.
+    MoveParked { to: StreamName },
+}
+
+impl Work {
+    /// Whether messages go to another stream. A group has one of these jobs at a time.
+    pub fn moves(&self) -> bool {
+        matches!(self, Work::Move { .. } | Work::MoveParked { .. })
+    }
+
+    /// Whether the job is about parked messages.
+    pub fn is_about_parked(&self) -> bool {
+        !matches!(self, Work::Move { .. })
+    }
+
+    /// The stream that messages go to, if the job names one.
+    pub fn to(&self) -> Option<&StreamName> {
+        match self {
+            Work::Replay | Work::Discard => None,
+            Work::Move { to } => to.as_ref(),
+            Work::MoveParked { to } => Some(to),
+        }
+    }
 }
 
 /// How a job ended.

@@ -243,6 +243,8 @@ pub(crate) struct Group {
     moves: Moves,
     /// The same for messages that the group is done with.
     sends: Moves,
+    /// Of the job that moves parked messages. Nothing about them is in the log until they have arrived.
+    parked_moves: Moves,
     checkpoint: Checkpoint,
     pub(crate) counters: Counters,
     unwritten: Unwritten,
@@ -295,6 +297,7 @@ impl Group {
             paces: Paces::default(),
             moves: Moves::default(),
             sends: Moves::default(),
+            parked_moves: Moves::default(),
             checkpoint: Checkpoint::at(floor),
             counters: Counters::default(),
             unwritten: Unwritten::default(),
@@ -385,7 +388,7 @@ impl Group {
     pub(crate) fn finish_turn(&mut self, mut turn: Turn<'_>) {
         if self.sweep(&mut turn) {
             self.expire(&mut turn);
-            self.run_jobs(turn.now, turn.stream, turn.budget);
+            self.run_jobs(&mut turn);
             self.park_unreadable(&mut turn);
             self.dispatch(&mut turn);
             self.ask_for_moves(turn.now, turn.stream.durable, turn.effects);
@@ -402,9 +405,10 @@ impl Group {
             return Some(Timestamp::ZERO);
         }
         let own = [self.timers.next_at(), self.parked_age_at(), self.checkpoint.at_next()];
-        let others = [self.members.idle_at(), self.jobs_at(now), self.moves.again_at()];
-        let paces = [self.pace_at(now), self.rests_until(now), self.sends.again_at()];
-        own.into_iter().chain(others).chain(paces).flatten().min()
+        let others = [self.members.idle_at(), self.jobs_at(now)];
+        let moves = [self.moves.again_at(), self.sends.again_at(), self.parked_moves.again_at()];
+        let paces = [self.pace_at(now), self.rests_until(now)];
+        own.into_iter().chain(others).chain(moves).chain(paces).flatten().min()
     }
 
     /// Writes down the decisions.

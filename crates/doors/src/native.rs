@@ -10,6 +10,7 @@
 //! | `problem` | From the errors of the broker to kinds of problems, in one table. |
 //! | `http` | The HTTP API: JSON to the service and back. |
 //! | `grpc` | `forebay.v1`: the same for protobuf, and the streaming calls. |
+//! | `otlp` | Metrics that a collector is sent. |
 //! | `facts`, `alerts` | Figures of groups, and operators that are told when they cross a threshold. |
 //! | `node` | The server as its operator started it. |
 //! | `cluster` | How the cluster stands that the server is a node of. |
@@ -23,6 +24,7 @@ mod grpc;
 mod http;
 mod limits;
 pub mod node;
+pub mod otlp;
 mod problem;
 mod service;
 mod standby;
@@ -57,6 +59,7 @@ use alerts::Alerts;
 use http::BodyShares;
 use http::HttpDoor;
 use node::NodeFacts;
+use otlp::Exports;
 use problem::Refusal;
 
 pub use cluster::ClusterReporter;
@@ -90,6 +93,8 @@ pub struct NativeConfig {
     pub cluster: Option<ClusterReporter>,
     /// Operators that are told about groups.
     pub alerts: Option<Alerts>,
+    /// Metrics that a collector is sent.
+    pub exports: Option<Exports>,
     /// For the dashboard.
     pub node: Arc<NodeFacts>,
 }
@@ -117,6 +122,7 @@ impl Default for NativeConfig {
             history: false,
             cluster: None,
             alerts: None,
+            exports: None,
             node: Arc::default(),
         }
     }

@@ -53,6 +53,7 @@ pub enum Situation {
     RedeliveredUncounted,
     SoleSucceeded,
     LowerRankServed,
+    ParkedMoved,
     CameToRest,
     StreamFull,
     LogFull,
@@ -77,7 +78,7 @@ pub enum Situation {
 }
 
 impl Situation {
-    pub const ALL: [Situation; 66] = [
+    pub const ALL: [Situation; 67] = [
         Situation::CrashInCommit,
         Situation::CrashBetweenWriteAndMark,
         Situation::CrashInRotation,
@@ -123,6 +124,7 @@ impl Situation {
         Situation::RedeliveredUncounted,
         Situation::SoleSucceeded,
         Situation::LowerRankServed,
+        Situation::ParkedMoved,
         Situation::CameToRest,
         Situation::StreamFull,
         Situation::LogFull,
@@ -207,6 +209,7 @@ impl Situation {
             Situation::RedeliveredUncounted => "a message that was given back untouched was delivered again",
             Situation::EndedElsewhere => "an expired or dropped message went to another stream",
             Situation::WaitingMoved => "what waits in a group is moved by a job",
+            Situation::ParkedMoved => "parked messages are moved by a job",
             Situation::CameToRest => "the server came to rest",
             Situation::StreamFull => "a publish was refused because the stream is full",
             Situation::LogFull => "a log kept as many messages as it may",

@@ -54,6 +54,8 @@ pub(crate) struct Watch {
     pub(crate) moved: BTreeSet<Seq>,
     /// Messages among them that expired or were dropped, and go there for that.
     pub(crate) ended: BTreeSet<Seq>,
+    /// Parked messages that jobs were started to move to another stream.
+    pub(crate) moved_parked: BTreeSet<Seq>,
     /// Those that are settled, and only a move can have done it.
     went: BTreeSet<Seq>,
     /// The newest frame that a reset or a purge is in, and the present frame for one that is not in a frame
@@ -93,23 +95,29 @@ impl Watch {
             return None;
         }
         let upset = reasons.reset || purged;
+        let dropped_parked = (purged && reasons.purged_parked) || reasons.reset_parked;
+        let dropped =
+            dropped_parked || self.discarded.contains(&seq) || (self.replayed.contains(&seq) && upset);
         let allowed = match (before, now) {
             (Class::Open, Class::Settled) => {
                 upset || may_settle || reasons.settled.contains(&seq) || self.moved.contains(&seq)
             }
             (Class::Open, Class::Parked) => may_park || reasons.parked.contains(&seq),
             (Class::Parked, Class::Open) => self.replayed.contains(&seq) || reasons.reset_parked,
-            (Class::Parked, Class::Settled) => {
-                let gone = (purged && reasons.purged_parked) || reasons.reset_parked;
-                gone || self.discarded.contains(&seq) || (self.replayed.contains(&seq) && upset)
-            }
+            (Class::Parked, Class::Settled) => dropped || self.moved_parked.contains(&seq),
             (Class::Settled, Class::Open) => reasons.reset,
             // It expired or was dropped, and could not be brought where it should go.
             (Class::Settled, Class::Parked) => may_park && self.ended.contains(&seq),
             _ => true,
         };
         let said = upset || may_settle || reasons.settled.contains(&seq);
-        if before == Class::Open && now == Class::Settled && !said {
+        let only_moved = match before {
+            Class::Open => !said,
+            // A replay may have been followed by another verb.
+            Class::Parked => !dropped && !self.replayed.contains(&seq),
+            Class::Settled => false,
+        };
+        if now == Class::Settled && only_moved {
             self.went.insert(seq);
         } else {
             self.went.remove(&seq);

@@ -339,7 +339,9 @@ fn failures(of: &GroupFacts) -> Said {
         return None;
     }
     let share = (failed / of.delivered * 100.0).min(100.0);
-    let mut text = format!("fails {share:.0}% of its deliveries: {} retried", rate(of.retried));
+    let (much, what) =
+        if of.retried >= of.parking { (of.retried, "retried") } else { (of.parking, "parked") };
+    let mut text = format!("fails {share:.0}% of its deliveries: {} {what}", rate(much));
     if of.timed_out >= 0.005 {
         text += &format!(", {} of them after a timeout", rate(of.timed_out));
     }

@@ -95,7 +95,7 @@ kinds! {
     InvalidParameter "invalid-parameter" 400 InvalidArgument Invalid Never "Invalid query parameter"
         "A query parameter has an invalid value. `field` names it."
     EmptySelection "empty-selection" 400 InvalidArgument Invalid Never "Empty selection"
-        "A replay or discard selects nothing. Use `{ \"all\": true }` to select everything."
+        "A replay, discard or move selects nothing. Use `{ \"all\": true }` to select everything."
     EmptyBatch "empty-batch" 400 InvalidArgument Invalid Never "Empty batch"
         "The publish has no message."
     Unauthenticated "unauthenticated" 401 Unauthenticated Denied Never "Not authenticated"
@@ -157,7 +157,7 @@ kinds! {
     BatchTooLarge "batch-too-large" 413 InvalidArgument TooLarge Never "Batch too large"
         "The batch has too many messages or bytes. Nothing of it was stored."
     SelectionTooLarge "selection-too-large" 413 InvalidArgument TooLarge Never "Selection too large"
-        "A replay or a discard selects too many separate positions."
+        "A replay, discard or move selects too many separate positions."
     BodyTooLarge "body-too-large" 413 InvalidArgument TooLarge Never "Request body too large"
         "The body exceeds the limit of the call. It was refused before it was read, and the connection is \
          closed."

@@ -70,7 +70,9 @@ impl Action {
             Action::Read => "Read and follow messages of a stream, and see parked messages of its groups.",
             Action::View => "See settings and figures. Every other action includes it.",
             Action::Configure => "Create, change and delete streams and groups.",
-            Action::Triage => "See, replay, discard and resubmit parked messages; move waiting messages.",
+            Action::Triage => {
+                "See, replay, discard, move and resubmit parked messages; move waiting messages."
+            }
             Action::Operate => {
                 "Pause, resume and reset groups, and purge streams. On `*` also close connections."
             }

@@ -1,4 +1,5 @@
-//! Parked messages: seeing them, bringing them back, letting them go. And jobs, also those that move what waits.
+//! Parked messages: seeing them, bringing them back, moving them, letting them go. And jobs, also those that move
+//! what waits.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ pub enum Select {
     },
 }
 
-/// How a replay or a discard goes about it.
+/// How a job goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct JobTerms {
     /// No more than this many, the oldest positions first.
@@ -139,7 +140,7 @@ impl Caller {
             .await
     }
 
-    /// Replays or discards parked messages. The messages of the job are fixed when it starts.
+    /// Replays, discards or moves parked messages. The messages of the job are fixed when it starts.
     pub async fn start_job(
         &self,
         stream: StreamName,
@@ -149,7 +150,7 @@ impl Caller {
         terms: JobTerms,
     ) -> Result<Selected, CallError> {
         let record = self.record_in(Right::Triage, &stream, &group)?.doing(verb_of(&work));
-        if let Work::Move { to: Some(to) } = &work
+        if let Some(to) = work.to()
             && let Err(denied) = self.may(Right::Publish, Resource::Stream(to))
         {
             return record.close(Err(denied.into()));
@@ -164,6 +165,7 @@ impl Caller {
         if dry_run {
             let count = move |task: &crate::shard_task::ShardTask| {
                 let group = task.find_group(&stream, &group)?;
+                task.shard().check_destination(group, &work)?;
                 task.shard().count_selected(group, &selection).ok_or(CallError::GroupGone)
             };
             let counted = shard.query(count).await.map(|matched| matched.min(most));

@@ -58,6 +58,15 @@ enum ParkedCommand {
         #[command(flatten)]
         sure: Sure,
     },
+    /// Move parked messages to another stream.
+    #[command(after_help = MOVE_EXAMPLES)]
+    Move {
+        #[command(flatten)]
+        select: Select,
+        /// The stream that the messages go to. It must exist.
+        #[arg(long, value_name = "STREAM")]
+        to: String,
+    },
     /// Publish an edited copy of a parked message and discard the parked one, in one step.
     #[command(after_help = RESUBMIT_EXAMPLES)]
     Resubmit(Resubmit),
@@ -123,6 +132,15 @@ Examples:
   forebay parked discard emails/senders 17 18
   forebay parked discard emails/senders --type email.test --dry-run
   forebay parked discard emails/senders --all --yes";
+
+const MOVE_EXAMPLES: &str = "\
+Select messages by position, with --all, or with at least one of --reason, --key and --type. Each message is published
+to the other stream and leaves the group in one step. It keeps its key, headers, body and time of publishing.
+
+Examples:
+  forebay parked move emails/senders --reason 'mailbox full' --to quarantine
+  forebay parked move emails/senders 17 18 --to quarantine
+  forebay parked move emails/senders --all --to quarantine --rate 50 --dry-run";
 
 const RESUBMIT_EXAMPLES: &str = "\
 Examples:
@@ -191,7 +209,7 @@ struct Select {
 }
 
 impl Select {
-    fn request(&self) -> anyhow::Result<SelectRequest> {
+    fn request(&self, to: Option<&str>) -> anyhow::Result<SelectRequest> {
         let Filter { reason, key, kind } = &self.filter;
         let filter = SelectFilter { reason: reason.clone(), key: key.clone(), kind: kind.clone() };
         let filter = (filter != SelectFilter::default()).then_some(filter);
@@ -207,6 +225,7 @@ impl Select {
             limit: self.limit,
             rate: self.rate.map(Rate::per_second),
             dry_run: self.dry_run,
+            to: to.map(ToOwned::to_owned),
         })
     }
 }
@@ -245,13 +264,16 @@ pub(crate) fn run(parked: &Parked, output: Output) -> anyhow::Result<()> {
                 table.print()
             })
         }),
-        ParkedCommand::Replay(options) => select(options, "replay", "offered again", output),
+        ParkedCommand::Replay(options) => select(options, "replay", None, "offered again", output),
         ParkedCommand::Discard { select: options, sure } => {
-            options.request()?;
+            options.request(None)?;
             if !options.dry_run {
                 sure.ask(&format!("Drop parked messages of the group {}?", options.one.group))?;
             }
-            select(options, "discard", "dropped", output)
+            select(options, "discard", None, "dropped", output)
+        }
+        ParkedCommand::Move { select: options, to } => {
+            select(options, "move", Some(to), &format!("moved to {}", printable(to)), output)
         }
         ParkedCommand::Resubmit(options) => {
             http::with(&options.one.server, async |http| resubmit(http, options, output).await)
@@ -350,8 +372,8 @@ fn show(parked: &ParkedMessage) -> anyhow::Result<()> {
     table.print()
 }
 
-fn select(options: &Select, verb: &str, done: &str, output: Output) -> anyhow::Result<()> {
-    let request = options.request()?;
+fn select(options: &Select, verb: &str, to: Option<&str>, done: &str, output: Output) -> anyhow::Result<()> {
+    let request = options.request(to)?;
     let group = &options.one.group;
     http::with(&options.one.server, async |http| {
         let reply = http.send(Method::POST, &format!("{}/parked/{verb}", group.path()), &request).await?;
@@ -418,7 +440,7 @@ fn jobs(jobs: &[Job]) -> anyhow::Result<()> {
     for job in jobs {
         table.row([
             job.job.to_string(),
-            word(&job.work),
+            work(job),
             word(&job.state),
             units::count(job.matched),
             units::count(job.done),
@@ -428,4 +450,10 @@ fn jobs(jobs: &[Job]) -> anyhow::Result<()> {
         ]);
     }
     table.print()
+}
+
+/// What a job does, and where messages go.
+fn work(job: &Job) -> String {
+    let work = word(&job.work).replace('_', " ");
+    job.to.as_ref().map_or(work.clone(), |to| format!("{work} to {to}"))
 }

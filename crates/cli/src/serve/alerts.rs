@@ -14,31 +14,26 @@ use forebay_core::types::Timestamp;
 use forebay_doors::native::alerts::{Alerts, Receiver};
 use forebay_wire::alert::{Notification, Rules};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri};
 use sha2::Sha256;
 use tokio::task::JoinSet;
 
 use crate::exit::Exit;
-use crate::post::{Poster, cause, client};
+use crate::post::{AGENT, Poster, client, post};
 use crate::safe::printable;
 use crate::settings::Settings;
 
-/// How long a receiver may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause after the first failure. It doubles up to the other.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A notification that is older is given up.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// Of an answer, so many bytes are read, so that its connection can be used again.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// The limits of a secret.
 const SECRET_CHARS_MIN: usize = 24;
 const SECRET_BYTES_MAX: u64 = 4 << 10;
 const SECRET_PREFIX: &str = "whsec_";
-const AGENT: HeaderValue = HeaderValue::from_static(concat!("forebay/", env!("CARGO_PKG_VERSION")));
 
 /// The form of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,10 +138,14 @@ pub(super) fn read(settings: &Settings) -> anyhow::Result<Option<Plan>> {
     if settings.alert_webhooks.is_empty() {
         return Ok(None);
     }
-    let server = settings.node.as_ref().or(settings.advertise.as_ref());
-    let server = server.cloned().unwrap_or_else(|| settings.listen.to_string());
     let (rules, hold) = (settings.alert_rules.clone(), settings.alert_hold);
-    Ok(Some(Plan { server, rules, hold, webhooks: settings.alert_webhooks.clone(), secret }))
+    Ok(Some(Plan {
+        server: settings.server_name(),
+        rules,
+        hold,
+        webhooks: settings.alert_webhooks.clone(),
+        secret,
+    }))
 }
 
 impl Plan {
@@ -180,7 +179,7 @@ impl Sender {
                 receiver.give_up(&notification.id);
                 continue;
             }
-            match self.post(&notification).await {
+            match post(&self.client, self.request(&notification)).await {
                 Ok(()) => {
                     receiver.sent(self.clock.now(), &notification.id);
                     if std::mem::take(&mut failures) > 0 {
@@ -200,17 +199,6 @@ impl Sender {
                 }
             }
         }
-    }
-
-    async fn post(&self, notification: &Notification) -> Result<(), String> {
-        let request = self.request(notification);
-        let answered = tokio::time::timeout(PATIENCE, async {
-            let answer = self.client.request(request).await.map_err(|error| cause(&error).to_string())?;
-            let status = answer.status();
-            let _ = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-            if status.is_success() { Ok(()) } else { Err(format!("HTTP {}", status.as_u16())) }
-        });
-        answered.await.unwrap_or_else(|_| Err(format!("no answer within {} seconds", PATIENCE.as_secs())))
     }
 
     fn request(&self, notification: &Notification) -> Request<Full<Bytes>> {

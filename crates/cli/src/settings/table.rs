@@ -350,6 +350,23 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "otlp_endpoint",
+        value: Some("URL|none"),
+        default: "none",
+        help: "Address of an OpenTelemetry collector that is sent the metrics, in protobuf over HTTP, for example \
+               http://127.0.0.1:4318",
+        set: |settings, text| {
+            values::into(&mut settings.otlp_endpoint, values::or_none(text, values::endpoint))
+        },
+    },
+    Setting {
+        name: "otlp_interval",
+        value: Some("TIME"),
+        default: "15s",
+        help: "How often metrics are sent to otlp_endpoint. At least 1s",
+        set: |settings, text| values::into(&mut settings.otlp_interval, values::interval(text)),
+    },
+    Setting {
         name: "log",
         value: Some("auto|text|json"),
         default: "auto",

@@ -9,9 +9,11 @@ use std::time::Duration;
 use forebay_doors::kit::jwt::REFRESH;
 use forebay_wire::alert::Rules;
 use forebay_wire::json::Span;
+use hyper::Uri;
 
 use crate::log::{Format, Level};
 use crate::serve::alerts::Webhook;
+use crate::serve::otlp::METRICS_PATH;
 use crate::settings::EngineKind;
 
 /// The range of a segment's size: it must hold the largest block, and offsets in it must fit their field.
@@ -51,6 +53,29 @@ pub(crate) fn whole<T: TryFrom<u64>>(
             u64::MAX => format!("must be a whole number, {min} or greater"),
             max => format!("must be a whole number from {min} to {max}"),
         })
+    }
+}
+
+/// The time between two exports. More than one a second would cost more than it shows.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        interval if interval < Duration::from_secs(1) => Err("must be at least 1s".to_owned()),
+        interval => Ok(interval),
+    }
+}
+
+/// The address of a collector, to which the paths of the protocol are added.
+pub(super) fn endpoint(text: &str) -> Result<Uri, String> {
+    let expected = || "expected an address such as http://127.0.0.1:4318".to_owned();
+    let address = format!("{}{METRICS_PATH}", text.trim_end_matches('/'));
+    let address: Uri = address.parse().map_err(|_| expected())?;
+    let is_http = matches!(address.scheme_str(), Some("http" | "https")) && address.query().is_none();
+    match address.authority().filter(|of| is_http && !of.host().is_empty()) {
+        Some(authority) if authority.as_str().contains('@') => {
+            Err("must not have a user or a password in its address".to_owned())
+        }
+        Some(_) => Ok(address),
+        None => Err(expected()),
     }
 }
 

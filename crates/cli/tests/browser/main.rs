@@ -199,7 +199,7 @@ fn figures_agree_with_the_api_and_change_by_themselves() {
 }
 
 #[test]
-fn a_selection_of_parked_messages_is_replayed_and_discarded() {
+fn a_selection_of_parked_messages_is_replayed_discarded_and_moved() {
     let Some(mut browser) = browser() else { return };
     let server = Server::start();
     let group = "/subscriptions/orders/billing";
@@ -242,6 +242,22 @@ fn a_selection_of_parked_messages_is_replayed_and_discarded() {
     server.until(group, |group| group["parked"] == 1);
     let stored = server.call("GET", "/streams/orders/messages?from=7", &Value::Null);
     assert_eq!(stored["messages"][0]["body"], json!({ "edited": true }));
+    // The last one goes to another stream.
+    server.call("PUT", "/streams/quarantine", &json!({}));
+    tab.open(&server.url("/ui/streams/orders/groups/billing/parked"));
+    tab.eval("document.querySelector('[data-open=move][data-of=all]').click()");
+    tab.until("document.querySelector('#move b[data-matched]').innerText === '1'");
+    assert_eq!(tab.eval("document.querySelector('#move [type=submit]').disabled"), true);
+    tab.eval("document.querySelector('#move-to').focus()");
+    tab.type_text("quarantine");
+    tab.until("!document.querySelector('#move [type=submit]').disabled");
+    let command = tab.text("document.querySelector('#move [data-command]').innerText");
+    assert_eq!(command, "forebay parked move orders/billing --all --to quarantine");
+    tab.press("Enter");
+    server.until(group, |group| group["parked"] == 0);
+    let moved = server.call("GET", "/streams/quarantine/messages", &Value::Null);
+    assert_eq!(moved["messages"].as_array().map(Vec::len), Some(1));
+    tab.until("document.querySelector('.jobs').innerText.includes('quarantine')");
     assert_eq!(complaints(&mut tab), Vec::<String>::new());
 }
 

@@ -7,9 +7,11 @@ mod connections;
 mod demo;
 mod issuer;
 mod operate;
+mod otlp;
 #[cfg(feature = "sqs")]
 mod pages;
 mod publish;
+mod receiver;
 pub(crate) mod rig;
 mod secrets;
 mod start;

@@ -1,4 +1,4 @@
-//! Parked messages: listing, replaying, editing and discarding them.
+//! Parked messages: listing, replaying, moving, editing and discarding them.
 
 use std::time::SystemTime;
 
@@ -74,7 +74,7 @@ impl Client {
         group: &str,
         which: Selection,
     ) -> Result<JobStarted, CallError> {
-        let reply = self.grpc().replay_parked(which.request(stream, group)).await?;
+        let reply = self.grpc().replay_parked(which.request(stream, group, "")).await?;
         Ok(JobStarted::from_wire(reply.into_inner()))
     }
 
@@ -85,7 +85,20 @@ impl Client {
         group: &str,
         which: Selection,
     ) -> Result<JobStarted, CallError> {
-        let reply = self.grpc().discard_parked(which.request(stream, group)).await?;
+        let reply = self.grpc().discard_parked(which.request(stream, group, "")).await?;
+        Ok(JobStarted::from_wire(reply.into_inner()))
+    }
+
+    /// Moves parked messages to another stream, which must exist. Each message is published there and leaves the group
+    /// in one step.
+    pub async fn move_parked(
+        &self,
+        stream: &str,
+        group: &str,
+        which: Selection,
+        to: &str,
+    ) -> Result<JobStarted, CallError> {
+        let reply = self.grpc().move_parked(which.request(stream, group, to)).await?;
         Ok(JobStarted::from_wire(reply.into_inner()))
     }
 
@@ -104,7 +117,7 @@ impl Client {
         Ok(self.grpc().resubmit_parked(request).await?.into_inner().seq)
     }
 
-    /// The progress of a replay or a discard.
+    /// The progress of a job on parked messages.
     pub async fn parked_job(&self, stream: &str, group: &str, job: u32) -> Result<ParkedJob, CallError> {
         let request = v1::GetJobRequest { stream: stream.into(), group: group.into(), job };
         Ok(self.grpc().get_job(request).await?.into_inner().into())
@@ -117,7 +130,7 @@ impl Client {
         Ok(reply.jobs.into_iter().map(ParkedJob::from).collect())
     }
 
-    /// Cancels a replay or a discard. Messages that it has dealt with stay as they are.
+    /// Cancels a job. Messages that it has dealt with stay as they are.
     pub async fn cancel_parked_job(&self, stream: &str, group: &str, job: u32) -> Result<(), CallError> {
         let request = v1::CancelJobRequest { stream: stream.into(), group: group.into(), job };
         self.grpc().cancel_job(request).await?;
@@ -231,7 +244,7 @@ impl From<v1::Failure> for Failure {
     }
 }
 
-/// Which parked messages to replay or discard, and how fast. The selection is fixed when the job starts.
+/// Which parked messages to replay, discard or move, and how fast. The selection is fixed when the job starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
     select: v1::parked_job_request::Select,
@@ -279,7 +292,7 @@ impl Selection {
         Selection { dry_run: true, ..self }
     }
 
-    fn request(self, stream: &str, group: &str) -> v1::ParkedJobRequest {
+    fn request(self, stream: &str, group: &str, to: &str) -> v1::ParkedJobRequest {
         v1::ParkedJobRequest {
             stream: stream.into(),
             group: group.into(),
@@ -287,11 +300,12 @@ impl Selection {
             limit: self.limit,
             rate: self.rate.map(v1::Rate::from),
             dry_run: self.dry_run,
+            to: to.into(),
         }
     }
 }
 
-/// A replay or a discard that was started.
+/// A job that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobStarted {
@@ -307,7 +321,7 @@ impl JobStarted {
     }
 }
 
-/// The progress of a replay or a discard.
+/// The progress of a job on parked messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParkedJob {
@@ -319,7 +333,7 @@ pub struct ParkedJob {
     pub matched: u64,
     /// How many of them are done.
     pub done: u64,
-    /// How many were no longer parked when their turn came.
+    /// How many were no longer parked when their turn came, or could not be moved.
     pub failed: u64,
 }
 

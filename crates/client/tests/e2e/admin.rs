@@ -172,6 +172,17 @@ async fn parked_messages_are_seen_brought_back_and_let_go() {
     let job = client.parked_job("s", "g", job).await.expect("it is known");
     assert_eq!((started.matched, job.state), (2, JobState::Cancelled));
     assert!(client.parked_jobs("s", "g").await.expect("they are listed").contains(&job));
+    client.create_stream("other", StreamSettings::default()).await.expect("it is created");
+    let nowhere =
+        client.move_parked("s", "g", Selection::all(), "nowhere").await.expect_err("no such stream");
+    assert!(nowhere.is(ProblemKind::NoSuchStream), "{nowhere:?}");
+    let moved = client.move_parked("s", "g", Selection::seqs([3]), "other").await.expect("it is started");
+    assert_eq!(moved.matched, 1);
+    let job = moved.job.expect("there is something to do");
+    while client.parked_job("s", "g", job).await.expect("it is known").state == JobState::Running {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(bodies(&client, "other").await.len(), 1);
     client.discard_parked("s", "g", Selection::all()).await.expect("it is started");
     let nothing = client.replay_parked("s", "g", Selection::seqs([])).await.expect_err("nothing is selected");
     assert!(nothing.is(ProblemKind::EmptySelection), "{nothing:?}");

@@ -436,6 +436,7 @@ impl Work {
                 let name = cursor.text()?;
                 Ok(Work::Move { to: Some(name).filter(|name| !name.is_empty()).map(StreamName::stored) })
             }
+            4 => Ok(Work::MoveParked { to: StreamName::stored(cursor.text()?) }),
             _ => Err(DecodeError::OutOfRange("work of a job")),
         }
     }

@@ -337,6 +337,10 @@ impl Work {
                 out.push(3);
                 put_bytes(out, to.as_ref().map_or(b"", |to| to.as_str().as_bytes()));
             }
+            Work::MoveParked { to } => {
+                out.push(4);
+                put_bytes(out, to.as_str().as_bytes());
+            }
         }
     }
 }

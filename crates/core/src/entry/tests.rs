@@ -50,7 +50,13 @@ fn stream_name() -> impl Strategy<Value = Option<StreamName>> {
 }
 
 fn work() -> impl Strategy<Value = Work> {
-    prop_oneof![Just(Work::Replay), Just(Work::Discard), stream_name().prop_map(|to| Work::Move { to })]
+    let name = "[a-z]{1,9}".prop_map(|name| StreamName::stored(&name));
+    prop_oneof![
+        Just(Work::Replay),
+        Just(Work::Discard),
+        stream_name().prop_map(|to| Work::Move { to }),
+        name.prop_map(|to| Work::MoveParked { to }),
+    ]
 }
 
 fn job_end() -> impl Strategy<Value = JobEnd> {

@@ -43,6 +43,7 @@ impl Group {
     pub(crate) fn begin_sweep(&mut self) {
         self.moves = Moves::default();
         self.sends = Moves::default();
+        self.parked_moves = Moves::default();
         // Progress is another now, and acks that were kept back have been written.
         self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
     }

@@ -323,7 +323,7 @@ impl Ledger {
 
     /// Whether a message is parked and a job is about it. One that was replayed otherwise and parked again since the
     /// job began is not meant any more.
-    fn is_meant(&self, seq: Seq, job: JobId) -> bool {
+    pub(crate) fn is_meant(&self, seq: Seq, job: JobId) -> bool {
         let began = self.jobs.get(&job).map_or(Timestamp(u64::MAX), |job| job.started);
         self.parked.get(seq).is_some_and(|parked| parked.at() <= began)
     }
@@ -370,7 +370,7 @@ impl Ledger {
     /// The positions that a job is started for.
     fn meant(&self, work: &Work, selection: &Selection, limit: Option<u64>) -> SeqSet {
         let mut seqs = match work {
-            Work::Replay | Work::Discard => self.selected(selection),
+            Work::Replay | Work::Discard | Work::MoveParked { .. } => self.selected(selection),
             Work::Move { .. } => self.unsettled(selection),
         };
         match limit.filter(|&limit| limit < seqs.count()) {

@@ -5,6 +5,10 @@
 //! puts ready messages on their way. A message that a consumer holds, or whose time has not come, is passed over and
 //! stays; messages that were settled meanwhile are passed over too. As with every move, a message is settled here
 //! and published there by entries of one frame, so a crash leaves it in one of the two streams.
+//!
+//! A job that moves parked messages leaves each of them parked until it has arrived, and only then takes it off the
+//! list. So nothing about messages on their way is written, and one that an operator replays or discards meanwhile, or
+//! that cannot go, needs no way back.
 
 use std::time::Duration;
 
@@ -12,7 +16,7 @@ use crate::entry::{Ending, Route, Work};
 use crate::group::decision::Decision;
 use crate::group::standing::State;
 use crate::group::triage::{COST, SLICE};
-use crate::group::{Budget, Effects, Group, Job, MoveOut};
+use crate::group::{Budget, Effects, Group, Job, MoveOut, Turn};
 use crate::seqset::SeqSet;
 use crate::settings::Strategy;
 use crate::stream::Stream;
@@ -53,6 +57,14 @@ impl Moves {
         asked > self.put_off.count() || asked < most.min(moving)
     }
 
+    /// Messages that found no room, when it is time to ask for them again.
+    fn due_again(&mut self, now: Timestamp) -> SeqSet {
+        match self.again_at.take_if(|at| *at <= now) {
+            Some(_) => std::mem::take(&mut self.put_off),
+            None => SeqSet::new(),
+        }
+    }
+
     /// Up to `most` messages of `count` are asked for at a time. Calls `ask` for each that has not been asked for.
     fn ask<'a>(
         &mut self,
@@ -62,10 +74,8 @@ impl Moves {
         next_from: impl Fn(Seq) -> Option<(Seq, &'a Route)>,
         mut ask: impl FnMut(Seq, &Route),
     ) {
-        if self.again_at.take_if(|at| *at <= now).is_some() {
-            for run in std::mem::take(&mut self.put_off).runs() {
-                self.asked.remove(run);
-            }
+        for run in self.due_again(now).runs() {
+            self.asked.remove(run);
         }
         let mut lap = count + 1;
         let mut is_second = false;
@@ -131,7 +141,13 @@ impl Group {
 
     /// Keeps account of a message that is brought to another stream.
     pub(super) fn moves_of(&mut self, seq: Seq) -> &mut Moves {
-        if self.ledger.outgoing().contains(seq) { &mut self.sends } else { &mut self.moves }
+        if self.parked_route(seq).is_some() {
+            &mut self.parked_moves
+        } else if self.ledger.outgoing().contains(seq) {
+            &mut self.sends
+        } else {
+            &mut self.moves
+        }
     }
 
     /// How many messages a job may have on their way at a time. Contents come when they come, so where order matters
@@ -142,8 +158,56 @@ impl Group {
 
     /// Whether a job waits for messages that are on their way. It is called when one of them arrives, or comes back.
     pub(super) fn waits_for_moves(&self, job: &Job) -> bool {
-        let moves = matches!(job.work, Work::Move { .. });
-        moves && (job.left.is_empty() || job.on_way >= self.on_way_max())
+        match &job.work {
+            Work::Replay | Work::Discard => false,
+            Work::Move { .. } => job.left.is_empty() || job.on_way >= self.on_way_max(),
+            Work::MoveParked { .. } => {
+                let next = self.parked_moves.asked_last.next();
+                job.left.first_from(next).is_none() || self.parked_moves.asked.count() >= self.on_way_max()
+            }
+        }
+    }
+
+    /// Asks for the contents of the next parked messages of a job, as many as may be on their way at a time. Messages
+    /// that are not parked any more, or were parked again since, are passed over.
+    pub(super) fn run_parked_move(&mut self, turn: &mut Turn<'_>, id: JobId) {
+        let to = self.ledger.jobs()[&id].work.to().cloned();
+        let (group, stream) = (self.id, self.stream);
+        let mut ask = |seq: Seq| turn.effects.moves.push(MoveOut { group, stream, seq, to: to.clone() });
+        let asked = self.parked_moves.asked.runs().flat_map(|run| run.seqs());
+        let over: Vec<Seq> = asked.filter(|&seq| !self.ledger.is_meant(seq, id)).collect();
+        for seq in over {
+            self.parked_moves.ended(seq);
+            self.pass_over(id, SeqRange::one(seq));
+        }
+        self.parked_moves.due_again(turn.now).runs().flat_map(|run| run.seqs()).for_each(&mut ask);
+        while !turn.budget.is_spent() {
+            let next = self.parked_moves.asked_last.next();
+            let Some(seq) = self.ledger.jobs()[&id].left.first_from(next) else { return };
+            if self.ledger.is_meant(seq, id) {
+                let paced = self.paces.jobs.get(&id).map_or(u64::MAX, |pace| pace.available(turn.now));
+                if paced == 0 || self.parked_moves.asked.count() >= self.on_way_max() {
+                    return;
+                }
+                if let Some(pace) = self.paces.jobs.get_mut(&id) {
+                    pace.spend(turn.now, 1);
+                }
+                self.parked_moves.asked.insert(SeqRange::one(seq));
+                ask(seq);
+            } else {
+                self.pass_over(id, SeqRange::one(seq));
+            }
+            self.parked_moves.asked_last = seq;
+            turn.budget.spend_each(COST);
+        }
+    }
+
+    /// The job that moves a parked message to another stream now.
+    pub(super) fn parked_route(&self, seq: Seq) -> Option<Route> {
+        let mut running = self.ledger.jobs().values().filter(|job| job.is_running());
+        let job = running.find(|job| matches!(job.work, Work::MoveParked { .. }))?;
+        let is_meant = job.left.contains(seq) && self.ledger.is_meant(seq, job.id);
+        is_meant.then(|| Route::Job { job: job.id, to: job.work.to().cloned() })
     }
 
     /// Puts the next messages of a job on their way, as many as may be there at a time.
@@ -218,12 +282,17 @@ impl Group {
         self.key_changed(stream, seq);
     }
 
-    /// A message that a job has put on its way cannot go where it should. It is ready again, as it was.
+    /// A message that a job has put on its way cannot go where it should. It is ready again, as it was, or stays
+    /// parked.
     pub(crate) fn stay(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
+        let seqs = SeqRange::one(seq);
+        if let Some(job) = self.parked_route(seq).and_then(|route| route.job()) {
+            self.parked_moves.ended(seq);
+            return self.pass_over(job, seqs);
+        }
         if self.moving(seq).is_none() {
             return;
         }
-        let seqs = SeqRange::one(seq);
         self.moves.ended(seq);
         self.decide(Decision::Stayed(seqs));
         if self.is_expired(stream, seq) {

@@ -529,16 +529,23 @@ impl Group {
     }
 
     /// Where a message that is to be moved goes, and how often it was handed out.
-    pub(crate) fn moving(&self, seq: Seq) -> Option<(&Route, u32)> {
-        let moving = self.ledger.moving().get(&seq).filter(|_| !self.ledger.is_swept(seq));
-        match moving {
-            Some(route) => Some((route, self.attempts(seq).unwrap_or(0))),
-            None => self.ledger.outgoing().get(seq),
+    pub(crate) fn moving(&self, seq: Seq) -> Option<(Route, u32)> {
+        if let Some(parked) = self.ledger.parked().get(seq) {
+            return Some((self.parked_route(seq)?, parked.attempts));
+        }
+        match self.ledger.moving().get(&seq).filter(|_| !self.ledger.is_swept(seq)) {
+            Some(route) => Some((route.clone(), self.attempts(seq).unwrap_or(0))),
+            None => self.ledger.outgoing().get(seq).map(|(route, attempts)| (route.clone(), attempts)),
         }
     }
 
     /// The message is in its new stream.
     pub(crate) fn moved(&mut self, now: Timestamp, stream: &Stream, seq: Seq) {
+        if let Some(job) = self.parked_route(seq).and_then(|route| route.job()) {
+            self.parked_moves.ended(seq);
+            self.counters.moved += self.take_out(stream, SeqRange::one(seq), job);
+            return;
+        }
         self.moves_of(seq).ended(seq);
         if self.ledger.outgoing().contains(seq) {
             // It was counted when its time was over, or when it was dropped.

@@ -587,8 +587,12 @@ impl Stage {
                     Err(refusal) => self.say(&format!("refused: {refusal}")),
                 }
             }
-            [work @ ("replay" | "discard"), which, ref rest @ ..] => {
-                let work = if work == "replay" { Work::Replay } else { Work::Discard };
+            [work @ ("replay" | "discard" | "rescue"), which, ref rest @ ..] => {
+                let work = match work {
+                    "replay" => Work::Replay,
+                    "discard" => Work::Discard,
+                    _ => Work::MoveParked { to: elsewhere() },
+                };
                 let selection = match which {
                     "all" => Selection::All,
                     seqs if seqs.starts_with(|c: char| c.is_ascii_digit()) => {
@@ -831,6 +835,7 @@ impl Stage {
                 };
                 let work = match &job.work {
                     Work::Move { to } => format!("Move to {}", say_way(to.as_ref())),
+                    Work::MoveParked { to } => format!("Move parked to {to}"),
                     parked => format!("{parked:?}"),
                 };
                 format!("job {}: {work} {done} of {matched}, {failed} failed, {state}", job.id.0)

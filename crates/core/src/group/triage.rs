@@ -1,8 +1,9 @@
-//! Parked messages: listing, replaying and discarding them.
+//! Parked messages: listing, replaying and discarding them. `moves.rs` moves them to other streams.
 
 use crate::entry::{Ending, Entry, Selection, Work};
 use crate::fault::{Fault, planted};
 use crate::group::decision::Decision;
+use crate::group::moves::Moves;
 use crate::group::standing::State;
 use crate::group::{Budget, Group, Job, Parked, Turn};
 use crate::pace::{Pace, Rate};
@@ -23,7 +24,7 @@ pub enum JobRefusal {
     NoSuchJob { job: JobId },
     #[error("must be between 0.001 and 10 million per second, with a burst of at least 1")]
     Rate,
-    #[error("another job moves the group's waiting messages. job=`{}`", job.0)]
+    #[error("another job moves messages of the group. job=`{}`", job.0)]
     Moving { job: JobId },
     #[error("there is no such stream to move messages to, or it is the one they are in")]
     NoDestination,
@@ -59,24 +60,24 @@ impl Group {
         if rate.is_some_and(|rate| rate.check("rate").is_err()) {
             return Err(JobRefusal::Rate);
         }
-        let moves = |work: &Work| matches!(work, Work::Move { .. });
+        let parked = work.is_about_parked();
         let selection = match selection {
-            Selection::All if moves(&work) => Selection::Seqs(vec![SeqRange { first: Seq(1), last }]),
+            Selection::All if !parked => Selection::Seqs(vec![SeqRange { first: Seq(1), last }]),
             selection => selection,
         };
         let selection = self.cut_selection(last, selection)?;
-        let meant = match work {
-            Work::Replay | Work::Discard => self.count_selected(&selection),
-            Work::Move { .. } => self.ledger.unsettled(&selection).count(),
+        let meant = match parked {
+            true => self.count_selected(&selection),
+            false => self.ledger.unsettled(&selection).count(),
         };
         let matched = meant.min(limit.unwrap_or(u64::MAX));
         // A job that empties a group may find it empty.
-        if matched == 0 && !moves(&work) {
+        if matched == 0 && parked {
             return Err(JobRefusal::Empty);
         }
         let mut running = self.ledger.jobs().values().filter(|job| job.is_running());
-        if moves(&work)
-            && let Some(other) = running.find(|job| moves(&job.work))
+        if work.moves()
+            && let Some(other) = running.find(|job| job.work.moves())
         {
             return Err(JobRefusal::Moving { job: other.id });
         }
@@ -151,8 +152,12 @@ impl Group {
         self.paces.jobs.len()
     }
 
-    pub(crate) fn end_job_pace(&mut self, job: JobId) {
+    /// A job is over. Contents of parked messages that it has asked for are not wanted any more.
+    pub(crate) fn job_ended(&mut self, job: JobId) {
         self.paces.jobs.remove(&job);
+        if self.job(job).is_some_and(|job| matches!(job.work, Work::MoveParked { .. })) {
+            self.parked_moves = Moves::default();
+        }
     }
 
     /// When a job has something to do.
@@ -162,21 +167,22 @@ impl Group {
         goes_on.map(|job| self.paces.jobs.get(&job.id).map_or(now, |pace| pace.next_at().max(now))).min()
     }
 
-    pub(super) fn run_jobs(&mut self, now: Timestamp, stream: &Stream, budget: &mut Budget) {
+    pub(super) fn run_jobs(&mut self, turn: &mut Turn<'_>) {
         if self.ledger.jobs().is_empty() {
             return;
         }
         let running: Vec<JobId> =
             self.ledger.jobs().values().filter(|job| job.is_running()).map(|job| job.id).collect();
         for id in running {
-            self.run_job(now, stream, id, budget);
+            match self.ledger.jobs()[&id].work {
+                Work::Replay | Work::Discard => self.run_triage(turn.now, turn.stream, id, turn.budget),
+                Work::Move { .. } => self.run_move(turn.now, turn.stream, id, turn.budget),
+                Work::MoveParked { .. } => self.run_parked_move(turn, id),
+            }
         }
     }
 
-    fn run_job(&mut self, now: Timestamp, stream: &Stream, id: JobId, budget: &mut Budget) {
-        if matches!(self.ledger.jobs()[&id].work, Work::Move { .. }) {
-            return self.run_move(now, stream, id, budget);
-        }
+    fn run_triage(&mut self, now: Timestamp, stream: &Stream, id: JobId, budget: &mut Budget) {
         while !budget.is_spent() {
             let job = &self.ledger.jobs()[&id];
             let Some(run) = job.left.run_from(Seq::START) else { break };
@@ -217,13 +223,18 @@ impl Group {
     }
 
     pub(crate) fn discard(&mut self, stream: &Stream, seqs: SeqRange, job: JobId) {
-        let discarded = self.ledger.parked_for(seqs, job);
+        self.counters.discarded += self.take_out(stream, seqs, job);
+    }
+
+    /// Parked messages leave the list, and the group is done with them. Returns how many.
+    pub(super) fn take_out(&mut self, stream: &Stream, seqs: SeqRange, job: JobId) -> u64 {
+        let taken = self.ledger.parked_for(seqs, job);
         self.decide(Decision::Discarded { seqs, job });
-        self.counters.discarded += discarded.len() as u64;
-        for (seq, key) in discarded {
+        for &(seq, key) in &taken {
             let (candidates, view) = self.candidates(stream);
             candidates.unparked(view, seq, key);
         }
+        taken.len() as u64
     }
 
     /// When the oldest parked message is too old.

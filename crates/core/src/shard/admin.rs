@@ -321,7 +321,16 @@ impl Shard {
         }
     }
 
-    /// Starts to replay or discard parked messages, or to move those that wait. Small jobs are done within the turn.
+    /// Whether the stream that a job moves messages to is there, and is another one than theirs.
+    pub fn check_destination(&self, group: GroupId, work: &Work) -> Result<(), JobRefusal> {
+        let of = self.groups.get(&group).ok_or(JobRefusal::NoSuchGroup)?;
+        let own = &self.streams[&of.stream].name;
+        let goes = |to: &StreamName| to != own && self.streams_by_name.contains_key(to);
+        if work.to().is_none_or(goes) { Ok(()) } else { Err(JobRefusal::NoDestination) }
+    }
+
+    /// Starts to replay, discard or move parked messages, or to move those that wait. Small jobs are done within the
+    /// turn.
     pub fn start_job(
         &mut self,
         now: Timestamp,
@@ -331,21 +340,15 @@ impl Shard {
         limit: Option<u64>,
         rate: Option<Rate>,
     ) -> Result<(JobId, u64), JobRefusal> {
+        self.check_destination(group, &work)?;
         let of = self.groups.get_mut(&group).ok_or(JobRefusal::NoSuchGroup)?;
         let jobs_max = self.limits.jobs_max;
         let stream = &self.streams[&of.stream];
-        let mut last = stream.last;
-        if let Work::Move { to } = &work {
-            let goes = |to: &StreamName| *to != stream.name && self.streams_by_name.contains_key(to);
-            if !to.as_ref().is_none_or(goes) {
-                return Err(JobRefusal::NoDestination);
-            }
-            // A message that is not durable yet has no content that could be moved.
-            last = stream.durable;
-        }
-        let moves = matches!(work, Work::Move { .. });
+        let parked = work.is_about_parked();
+        // A message that is not durable yet has no content that could be moved.
+        let last = if parked { stream.last } else { stream.durable };
         let (job, matched, entry) = of.plan_job(now, last, work, selection, limit, rate, jobs_max)?;
-        if moves {
+        if !parked {
             // Messages whose acks are kept back are not meant after a restart either.
             of.make_checkpoint();
         }
@@ -368,7 +371,7 @@ impl Shard {
 
     pub(super) fn end_job(&mut self, now: Timestamp, group: GroupId, job: JobId, how: JobEnd) {
         self.commit_after(now, &Entry::JobEnded { group, job, at: now, how });
-        self.groups.get_mut(&group).expect("a job belongs to a group").end_job_pace(job);
+        self.groups.get_mut(&group).expect("a job belongs to a group").job_ended(job);
         self.ended_jobs.push((group, job));
     }
 

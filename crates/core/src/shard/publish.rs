@@ -432,7 +432,6 @@ impl Shard {
         let of = self.groups.get(&group).ok_or(MoveRefusal::NotMoving)?;
         let from = of.stream;
         let (route, attempts) = of.moving(seq).ok_or(MoveRefusal::NotMoving)?;
-        let route = route.clone();
         let target = self.find_target(now, &route, meta);
         let known = meta.origin;
         let published = known.map_or(published, |origin| origin.published);
@@ -573,8 +572,7 @@ impl Shard {
 
     /// There is no room for the content of a message that is to be moved. It is asked for again later.
     pub fn put_off_move(&mut self, now: Timestamp, group: GroupId, seq: Seq) {
-        let Some(route) =
-            self.groups.get(&group).and_then(|of| of.moving(seq)).map(|(route, _)| route.clone())
+        let Some(route) = self.groups.get(&group).and_then(|of| of.moving(seq)).map(|(route, _)| route)
         else {
             return;
         };

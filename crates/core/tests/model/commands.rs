@@ -51,6 +51,14 @@ pub(crate) enum To {
     Ago(u64),
 }
 
+/// What a job does with parked messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Triage {
+    Replay,
+    Discard,
+    Move,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Which {
     All,
@@ -147,7 +155,7 @@ pub(crate) enum Command {
     },
     Job {
         group: u8,
-        replay: bool,
+        work: Triage,
         which: Which,
         limit: Option<u64>,
         rate: Option<u32>,
@@ -330,9 +338,10 @@ fn job() -> impl Strategy<Value = Command> {
     ];
     let limit = prop::option::weighted(0.2, 1u64..4);
     let rate = prop::option::weighted(0.2, prop::sample::select(vec![1u32, 50]));
-    (0u8..2, any::<bool>(), which, limit, rate).prop_map(|(group, replay, which, limit, rate)| Command::Job {
+    let work = prop_oneof![2 => Just(Triage::Replay), 2 => Just(Triage::Discard), 1 => Just(Triage::Move)];
+    (0u8..2, work, which, limit, rate).prop_map(|(group, work, which, limit, rate)| Command::Job {
         group,
-        replay,
+        work,
         which,
         limit,
         rate,

@@ -10,7 +10,7 @@ use forebay_core::shard::{MoveRefusal, Moved};
 use forebay_core::types::{GroupId, JobId, Seq, SeqRange, StreamId, StreamName, Timestamp};
 
 use crate::book::{How, State};
-use crate::commands::{Which, stream_name};
+use crate::commands::{Triage, Which, stream_name};
 use crate::plain::{Group, Job, SIZE, Stream, failure};
 use crate::world::{FOREVER, REASONS, World, droppable};
 
@@ -18,14 +18,19 @@ impl World {
     pub(crate) fn start_job(
         &mut self,
         n: u8,
-        replay: bool,
+        work: Triage,
         which: Which,
         limit: Option<u64>,
         rate: Option<u32>,
     ) {
         let Some(id) = self.group(n) else { return };
         let rate = rate.map(|n| Rate { per_second: n.into(), burst: 1 });
-        let (work, now) = (if replay { Work::Replay } else { Work::Discard }, self.now);
+        let now = self.now;
+        let work = match work {
+            Triage::Replay => Work::Replay,
+            Triage::Discard => Work::Discard,
+            Triage::Move => Work::MoveParked { to: stream_name(2) },
+        };
         let selection = match which {
             Which::All => Selection::All,
             Which::Reason(n) => Selection::Reason(REASONS[usize::from(n)].into()),
@@ -43,12 +48,19 @@ impl World {
         });
         let left: BTreeSet<Seq> =
             parked.map(|(seq, _)| *seq).take(limit.unwrap_or(u64::MAX) as usize).collect();
-        let running = of.jobs.values().filter(|job| job.running).count();
+        let running = || of.jobs.values().filter(|job| job.running);
+        let own = &self.streams[&of.stream].name;
+        let goes = work.to().is_none_or(|to| to != own && self.shard.stream_named(to).is_some());
         match self.shard.start_job(now, id, work.clone(), selection, limit, rate) {
+            Err(JobRefusal::NoDestination) => assert!(!goes, "a stream that is there"),
             Err(JobRefusal::Empty) => assert!(left.is_empty(), "parked messages were meant"),
-            Err(JobRefusal::TooMany { limit }) => assert!(running >= limit, "few jobs are running"),
+            Err(JobRefusal::Moving { job }) => {
+                assert!(running().any(|other| other.id == job && other.work.moves() && work.moves()));
+            }
+            Err(JobRefusal::TooMany { limit }) => assert!(running().count() >= limit, "few jobs are running"),
             Err(other) => panic!("a good job was refused: {other}"),
             Ok((job, matched)) => {
+                assert!(goes, "messages go where a stream is");
                 assert_eq!(matched, left.len() as u64, "how many messages a job is about");
                 let (rate, running) = (rate.map(|rate| rate.per_second), true);
                 let job = Job { id: job, work, rate, left, matched, done: 0, failed: 0, running };
@@ -71,7 +83,7 @@ impl World {
         match self.shard.start_job(self.now, id, work.clone(), Selection::All, None, rate) {
             Err(JobRefusal::NoDestination) => assert!(own || !exists, "a stream that is there"),
             Err(JobRefusal::Moving { job }) => {
-                assert!(running().any(|other| other.id == job && matches!(other.work, Work::Move { .. })));
+                assert!(running().any(|other| other.id == job && other.work.moves()));
             }
             Err(JobRefusal::TooMany { limit }) => assert!(running().count() >= limit, "few jobs are running"),
             Err(other) => panic!("a good job was refused: {other}"),
@@ -108,10 +120,8 @@ impl World {
             }),
             ..MessageMeta::plain(SIZE)
         };
-        let state = self.groups[&group].book.items[&seq].state.clone();
-        let (State::Moving { route } | State::Sent { route }) = state else {
-            panic!("{seq} is asked for, but it is {state:?}")
-        };
+        let route = self.route_of(group, seq);
+        let is_parked = self.groups[&group].book.items[&seq].is_parked();
         let attempts = self.groups[&group].book.items[&seq].attempts;
         let target = match (&route, message.from) {
             (Route::Job { to: None, .. }, from) => from.map(|(from, _)| from),
@@ -125,7 +135,10 @@ impl World {
             .collect();
         match self.shard.complete_move(self.now, group, seq, &meta, message.published) {
             Ok(Moved { stream: target, seq: first, meta: moved }) => {
-                self.of(group).book.item(seq).settle(How::Moved);
+                // A parked message leaves the list by the entry.
+                if !is_parked {
+                    self.of(group).book.item(seq).settle(How::Moved);
+                }
                 let receives = moved.origin.map(|origin| origin.receives);
                 let why = moved.origin.and_then(|origin| origin.trail).map(|trail| trail.why);
                 assert_eq!(why, Some(route.why()), "a moved message says why");
@@ -134,7 +147,7 @@ impl World {
                 assert!(!returns, "a message does not go in circles without a consumer");
                 if let Some(job) = route.job() {
                     assert_eq!(receives, Some(0), "what a job moves begins anew");
-                    if let Some(job) = self.of(group).jobs.get_mut(&job) {
+                    if let Some(job) = self.of(group).jobs.get_mut(&job).filter(|_| !is_parked) {
                         job.done += 1;
                     }
                 }
@@ -161,6 +174,9 @@ impl World {
                 let job = route.job().map(|job| self.shard.job(group, job));
                 let is_over = job.is_some_and(|job| !job.is_some_and(forebay_core::group::Job::is_running));
                 assert!(target.is_none() || is_over, "a message goes where it can");
+                if is_parked {
+                    return self.stays_parked(group, seq, &route);
+                }
                 let now = self.now;
                 let (of, stream) = self.both(group);
                 if !of.book.item(seq).replayed && stream.is_expired(now, seq) {
@@ -182,8 +198,31 @@ impl World {
                 let now = self.now;
                 self.of(group).park(now, seq, Cause::Nack, Some(&why), None);
             }
+            // The job has failed at a message before this one.
+            Err(MoveRefusal::NotMoving) if is_parked => assert!(target.is_none(), "the job goes on"),
             Err(other) => panic!("a message that is to be moved was not: {other}"),
         }
+    }
+
+    /// The way of a message whose content was asked for. A parked one goes by the job that moves parked messages.
+    fn route_of(&self, group: GroupId, seq: Seq) -> Route {
+        let of = &self.groups[&group];
+        match &of.book.items[&seq].state {
+            State::Moving { route } | State::Sent { route } => route.clone(),
+            State::Parked => {
+                let moves = |job: &&Job| job.running && matches!(job.work, Work::MoveParked { .. });
+                let job = of.jobs.values().find(moves).expect("a job moves parked messages");
+                assert!(job.left.contains(&seq), "a job asks for what it was started for");
+                Route::Job { job: job.id, to: job.work.to().cloned() }
+            }
+            state => panic!("{seq} is asked for, but it is {state:?}"),
+        }
+    }
+
+    fn stays_parked(&mut self, group: GroupId, seq: Seq, route: &Route) {
+        let job = route.job().and_then(|job| self.of(group).jobs.get_mut(&job)).expect("its job is known");
+        assert!(job.left.remove(&seq), "a job does what it was started for, once");
+        job.failed += 1;
     }
 
     fn adopt_moved_drops(&mut self, before: &[(GroupId, Vec<Seq>)]) {
@@ -249,7 +288,11 @@ pub(crate) fn set_out(
 pub(crate) fn passed(group: &mut Group, stream: &Stream, now: Timestamp, job: JobId, seq: Seq) {
     let meant = group.jobs.get_mut(&job).expect("a job that was started").left.remove(&seq);
     if meant {
-        assert!(!is_movable(group, stream, now, seq), "{seq} is waiting: {:?}", group.book.items[&seq]);
+        let could_go = match group.jobs[&job].work {
+            Work::MoveParked { .. } => group.book.is_meant(job, seq),
+            _ => is_movable(group, stream, now, seq),
+        };
+        assert!(!could_go, "{seq} could be moved: {:?}", group.book.items[&seq]);
         group.jobs.get_mut(&job).expect("it was there just now").failed += 1;
     }
 }
@@ -263,7 +306,7 @@ pub(crate) fn ended(group: &mut Group, id: JobId, how: &JobEnd) {
             job.failed = job.matched - job.done;
         }
         JobEnd::Cancelled => assert!(!job.running, "somebody cancelled it"),
-        JobEnd::Failed(_) => assert!(matches!(job.work, Work::Move { .. }), "others find what they look for"),
+        JobEnd::Failed(_) => assert!(job.work.moves(), "others find what they look for"),
     }
     job.running = false;
 }

@@ -134,8 +134,8 @@ impl World {
             Command::Truncate { stream, back } => self.truncate(*stream, *back),
             Command::PurgeReady { stream } => self.purge_ready(*stream),
             Command::DeleteEmpty { stream } => self.delete_empty(*stream),
-            Command::Job { group, replay, which, limit, rate } => {
-                self.start_job(*group, *replay, *which, *limit, *rate);
+            Command::Job { group, work, which, limit, rate } => {
+                self.start_job(*group, *work, *which, *limit, *rate);
             }
             Command::Cancel { group, back } => self.cancel(*group, *back),
             Command::Resubmit { group, nth } => self.resubmit(*group, *nth),

@@ -35,7 +35,7 @@ mod transact;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use forebay_broker::api::{Entrance, Hold, Principal, Share, Work};
+use forebay_broker::api::{Entrance, Hold, Principal, Share};
 use forebay_wire::keda::external_scaler_server::ExternalScalerServer;
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_server::{Forebay, ForebayServer};
@@ -44,7 +44,7 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Client;
-use super::service::{self, Service};
+use super::service::{self, Service, Triage};
 use super::trace::Trace;
 
 /// The bytes that a request may have beside the contents of a batch: fields, lengths, ids.
@@ -274,11 +274,15 @@ impl Forebay for NativeDoor {
     }
 
     async fn replay_parked(&self, request: Request<v1::ParkedJobRequest>) -> Answer<v1::ParkedJobReply> {
-        self.answer(request, |service, request| parked::start(service, request, Work::Replay)).await
+        self.answer(request, |service, request| parked::start(service, request, Triage::Replay)).await
     }
 
     async fn discard_parked(&self, request: Request<v1::ParkedJobRequest>) -> Answer<v1::ParkedJobReply> {
-        self.answer(request, |service, request| parked::start(service, request, Work::Discard)).await
+        self.answer(request, |service, request| parked::start(service, request, Triage::Discard)).await
+    }
+
+    async fn move_parked(&self, request: Request<v1::ParkedJobRequest>) -> Answer<v1::ParkedJobReply> {
+        self.answer(request, |service, request| parked::start(service, request, Triage::Move)).await
     }
 
     async fn resubmit_parked(

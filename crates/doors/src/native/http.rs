@@ -26,7 +26,7 @@ mod guard;
 mod live;
 mod log;
 mod message;
-mod metrics;
+pub(super) mod metrics;
 mod parked;
 mod report;
 mod request;
@@ -51,6 +51,7 @@ use forebay_wire::json;
 use super::alerts::Alerts;
 #[cfg(feature = "dashboard")]
 use super::node::NodeFacts;
+use super::otlp::Exports;
 use super::problem::Refusal;
 use super::service::Service;
 use super::{Client, ClusterReporter, NativeConfig, ProcessFigures, unknown_client};
@@ -75,7 +76,7 @@ const SMALL_BODIES_BYTES: usize = 16 << 20;
 
 /// The state that the handlers share. Cheap to clone.
 #[derive(Clone)]
-struct Door(Arc<Shared>);
+pub(super) struct Door(Arc<Shared>);
 
 struct Shared {
     broker: Entrance,
@@ -92,6 +93,7 @@ struct Shared {
     openapi: Bytes,
     process: fn() -> ProcessFigures,
     cluster: Option<ClusterReporter>,
+    exports: Option<Exports>,
     #[cfg(feature = "dashboard")]
     alerts: Option<Alerts>,
     #[cfg(feature = "dashboard")]
@@ -120,7 +122,7 @@ impl Door {
     }
 
     /// The server itself, for work that is done once for several clients.
-    fn own(&self) -> Service {
+    pub(super) fn own(&self) -> Service {
         self.enter(Principal::owner(), None, None)
     }
 
@@ -128,7 +130,7 @@ impl Door {
         BodyShares { messages: self.0.bodies.share(), small: self.0.small_bodies.share() }
     }
 
-    fn broker(&self) -> &Entrance {
+    pub(super) fn broker(&self) -> &Entrance {
         &self.0.broker
     }
 
@@ -206,6 +208,7 @@ impl HttpDoor {
             openapi: api.document(),
             process: config.process,
             cluster: config.cluster.clone(),
+            exports: config.exports.clone(),
             #[cfg(feature = "dashboard")]
             alerts: config.alerts.clone(),
             #[cfg(feature = "dashboard")]
@@ -219,6 +222,9 @@ impl HttpDoor {
         }
         if let Some(alerts) = config.alerts.clone() {
             tokio::spawn(alerts.run(door.broker().clone()));
+        }
+        if let Some(exports) = config.exports.clone() {
+            tokio::spawn(exports.run(door.clone()));
         }
         HttpDoor { router: api.into_router(door.clone()), door, stats }
     }

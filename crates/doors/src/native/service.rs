@@ -43,7 +43,7 @@ use super::problem::Refusal;
 pub(super) use consume::{Action, Terms, Wish};
 pub(super) use credentials::NewTerms;
 pub(super) use log::{FollowingLog, log_filter};
-pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection};
+pub(super) use parked::{Edits, NewBody, ParkedFilter, Selection, Triage};
 pub(super) use publish::{MessageTerms, Placed, placed};
 pub(super) use read::{Following, From};
 pub(super) use reports::Overview;

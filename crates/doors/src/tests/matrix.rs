@@ -49,6 +49,7 @@ const OPERATE: Needs = Grants("operate:work/team");
 const VIEW: Needs = Grants("view:work/team");
 const TRANSACTION: Needs = Grants("consume:work/team,publish:work");
 const RESUBMIT: Needs = Grants("triage:work/team,publish:work");
+const MOVE_PARKED: Needs = Grants("triage:work/team,publish:other");
 const KURRENT_DELETE: Needs = Grants("configure+operate:work,configure+publish+read:$$work");
 
 /// Every call: over HTTP its method and path, over gRPC and SQS its name; and what it needs. The calls
@@ -89,6 +90,7 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("GET /streams/{stream}/groups/{group}/parked/{seq}", TRIAGE),
     ("POST /streams/{stream}/groups/{group}/parked/replay", TRIAGE),
     ("POST /streams/{stream}/groups/{group}/parked/discard", TRIAGE),
+    ("POST /streams/{stream}/groups/{group}/parked/move", MOVE_PARKED),
     ("POST /streams/{stream}/groups/{group}/parked/{seq}/resubmit", RESUBMIT),
     ("GET /streams/{stream}/groups/{group}/jobs", VIEW),
     ("GET /streams/{stream}/groups/{group}/jobs/{job}", VIEW),
@@ -140,6 +142,7 @@ pub(crate) const TABLE: &[(&str, Needs)] = &[
     ("ListParkedReasons", TRIAGE),
     ("ReplayParked", TRIAGE),
     ("DiscardParked", TRIAGE),
+    ("MoveParked", MOVE_PARKED),
     ("ResubmitParked", RESUBMIT),
     ("ListJobs", VIEW),
     ("GetJob", VIEW),

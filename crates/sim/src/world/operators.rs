@@ -251,7 +251,11 @@ impl World {
                 (Selection::Seqs(vec![SeqRange::one(one)]), vec![one])
             }
         };
-        let work = if self.dice.chance(3, 4) { Work::Replay } else { Work::Discard };
+        let work = match self.dice.roll(8) {
+            0..6 => Work::Replay,
+            6 => Work::Discard,
+            _ => Work::MoveParked { to: elsewhere() },
+        };
         let rate =
             self.dice.chance(1, 2).then(|| Rate { per_second: 1.0 + self.dice.roll(20) as f64, burst: 1 });
         tell(|| format!("{group:?}: {work:?} {selection:?} at {rate:?}"));
@@ -259,8 +263,14 @@ impl World {
             self.try_decide(|shard, now| shard.start_job(now, group, work.clone(), selection, None, rate));
         if started.is_ok() {
             let watch = &mut self.groups.get_mut(&group).expect("the group exists").watch;
-            let of = if work == Work::Replay { &mut watch.replayed } else { &mut watch.discarded };
-            of.extend(meant);
+            match work {
+                Work::Replay => watch.replayed.extend(meant),
+                Work::Discard => watch.discarded.extend(meant),
+                Work::Move { .. } | Work::MoveParked { .. } => {
+                    watch.moved_parked.extend(meant);
+                    self.situations.reached(Situation::ParkedMoved);
+                }
+            }
         }
     }
 

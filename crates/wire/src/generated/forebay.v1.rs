@@ -1654,6 +1654,9 @@ pub struct ParkedJobRequest {
     /// Only count the messages.
     #[prost(bool, tag = "8")]
     pub dry_run: bool,
+    /// For MoveParked only, and required there: the stream that the messages go to. It must exist.
+    #[prost(string, tag = "9")]
+    pub to: ::prost::alloc::string::String,
     /// Required, and must not be empty.
     #[prost(oneof = "parked_job_request::Select", tags = "3, 4, 5")]
     pub select: ::core::option::Option<parked_job_request::Select>,
@@ -1736,7 +1739,7 @@ pub struct GetJobRequest {
     #[prost(uint32, tag = "3")]
     pub job: u32,
 }
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Job {
     #[prost(uint32, tag = "1")]
     pub job: u32,
@@ -1756,9 +1759,12 @@ pub struct Job {
     pub matched: u64,
     #[prost(uint64, tag = "8")]
     pub done: u64,
-    /// Messages that were no longer parked when the job reached them.
+    /// Messages that were no longer parked when the job reached them, or that could not be moved.
     #[prost(uint64, tag = "9")]
     pub failed: u64,
+    /// The stream that messages go to, if the job names one.
+    #[prost(string, tag = "10")]
+    pub to: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `Job`.
 pub mod job {
@@ -1780,6 +1786,8 @@ pub mod job {
         Discard = 2,
         /// Moves waiting messages of the group to another stream. SQS move tasks start it.
         Move = 3,
+        /// Moves parked messages of the group to another stream.
+        MoveParked = 4,
     }
     impl Work {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -1792,6 +1800,7 @@ pub mod job {
                 Self::Replay => "REPLAY",
                 Self::Discard => "DISCARD",
                 Self::Move => "MOVE",
+                Self::MoveParked => "MOVE_PARKED",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1801,6 +1810,7 @@ pub mod job {
                 "REPLAY" => Some(Self::Replay),
                 "DISCARD" => Some(Self::Discard),
                 "MOVE" => Some(Self::Move),
+                "MOVE_PARKED" => Some(Self::MoveParked),
                 _ => None,
             }
         }
@@ -3211,6 +3221,28 @@ pub mod forebay_client {
                 .insert(GrpcMethod::new("forebay.v1.Forebay", "DiscardParked"));
             self.inner.unary(req, path, codec).await
         }
+        /// Moves parked messages to another stream. Each message is published there and leaves the group in one step.
+        pub async fn move_parked(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ParkedJobRequest>,
+        ) -> std::result::Result<tonic::Response<super::ParkedJobReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/forebay.v1.Forebay/MoveParked",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("forebay.v1.Forebay", "MoveParked"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Publishes an edited copy of a parked message and discards the parked message, in one step.
         pub async fn resubmit_parked(
             &mut self,
@@ -3703,6 +3735,13 @@ pub mod forebay_server {
         }
         /// Discards parked messages for good.
         async fn discard_parked(
+            &self,
+            request: tonic::Request<super::ParkedJobRequest>,
+        ) -> std::result::Result<tonic::Response<super::ParkedJobReply>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Moves parked messages to another stream. Each message is published there and leaves the group in one step.
+        async fn move_parked(
             &self,
             request: tonic::Request<super::ParkedJobRequest>,
         ) -> std::result::Result<tonic::Response<super::ParkedJobReply>, tonic::Status> {
@@ -5225,6 +5264,49 @@ pub mod forebay_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DiscardParkedSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/forebay.v1.Forebay/MoveParked" => {
+                    #[allow(non_camel_case_types)]
+                    struct MoveParkedSvc<T: Forebay>(pub Arc<T>);
+                    impl<T: Forebay> tonic::server::UnaryService<super::ParkedJobRequest>
+                    for MoveParkedSvc<T> {
+                        type Response = super::ParkedJobReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ParkedJobRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Forebay>::move_parked(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = MoveParkedSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

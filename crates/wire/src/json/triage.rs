@@ -1,4 +1,4 @@
-//! Parked messages: seeing them, bringing them back, letting them go.
+//! Parked messages: seeing them, bringing them back, moving them, letting them go.
 
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +143,9 @@ pub struct SelectRequest {
     /// Only say how many there are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// The stream that the messages go to. It must exist. Moves need it, other jobs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
 }
 
 /// Those with this reason, and of this key and type, as far as these are given.
@@ -183,6 +186,9 @@ pub struct Job {
     pub done: u64,
     /// Those that were not parked any more when it came to them, or that were not there to be moved.
     pub failed: u64,
+    /// The stream that messages go to, if the job names one.
+    #[serde(default)]
+    pub to: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,6 +199,8 @@ pub enum JobWork {
     Discard,
     /// What waits in the group goes to another stream. Not started here.
     Move,
+    /// Parked messages go to another stream.
+    MoveParked,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,7 @@
 //! Alerts at a real listener: signed, once each, in both forms, and from a receiver that was down.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,6 +10,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::Value;
 use sha2::Sha256;
 
+use crate::commands::receiver::{Request, listen};
 use crate::commands::rig::Server;
 use crate::rig::{Folder, run};
 
@@ -18,69 +18,25 @@ use crate::rig::{Folder, run};
 const PATIENCE: Duration = Duration::from_secs(60);
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
-struct Request {
-    path: String,
-    headers: Vec<String>,
-    body: String,
+/// What a receiver makes of a notification.
+trait Notified {
+    fn is_signed(&self) -> bool;
+    fn json(&self) -> Value;
 }
 
-impl Request {
-    fn header(&self, name: &str) -> &str {
-        let found = self.headers.iter().find_map(|line| {
-            let (of, value) = line.split_once(':')?;
-            of.eq_ignore_ascii_case(name).then(|| value.trim())
-        });
-        found.unwrap_or_else(|| panic!("no {name} in {:?}", self.headers))
-    }
-
+impl Notified for Request {
     /// As a receiver does it who knows the secret.
     fn is_signed(&self) -> bool {
         let mut mac: Hmac<Sha256> = Hmac::new_from_slice(SECRET.as_bytes()).expect("a key");
         let (id, time) = (self.header("webhook-id"), self.header("webhook-timestamp"));
-        mac.update(format!("{id}.{time}.{}", self.body).as_bytes());
+        mac.update(format!("{id}.{time}.{}", self.text()).as_bytes());
         let expected = BASE64_STANDARD.encode(mac.finalize().into_bytes());
         self.header("webhook-signature") == format!("v1,{expected}")
     }
 
     fn json(&self) -> Value {
-        serde_json::from_str(&self.body).expect("JSON")
+        serde_json::from_slice(&self.body).expect("JSON")
     }
-}
-
-/// Takes requests on this socket until the test ends. The first ones are answered with these statuses.
-fn listen(listener: TcpListener, mut refusals: Vec<u16>) -> Receiver<Request> {
-    let (sender, came) = channel();
-    std::thread::spawn(move || {
-        while let Ok((socket, _)) = listener.accept() {
-            let status = if refusals.is_empty() { 204 } else { refusals.remove(0) };
-            serve(socket, status, &sender);
-        }
-    });
-    came
-}
-
-fn serve(mut socket: TcpStream, status: u16, sender: &Sender<Request>) {
-    let mut reader = BufReader::new(socket.try_clone().expect("a socket"));
-    let mut lines = Vec::new();
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).unwrap_or(0) == 0 {
-            return;
-        }
-        match line.trim() {
-            "" => break,
-            line => lines.push(line.to_owned()),
-        }
-    }
-    let path = lines[0].split(' ').nth(1).expect("a path").to_owned();
-    let mut request = Request { path, headers: lines.split_off(1), body: String::new() };
-    let length = request.header("content-length").parse().expect("a number");
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).expect("a body");
-    request.body = String::from_utf8(body).expect("text");
-    let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-    let _ = socket.write_all(answer.as_bytes());
-    let _ = sender.send(request);
 }
 
 fn overview(server: &Server) -> String {
@@ -132,7 +88,7 @@ fn an_alert_is_sent_once_signed_and_cleared_and_waits_for_a_receiver_that_is_dow
     for _ in 0..3 {
         requests.push(came.recv_timeout(PATIENCE).expect("the notification comes when the receiver is back"));
     }
-    assert!(requests.iter().all(Request::is_signed), "every attempt is signed");
+    assert!(requests.iter().all(Notified::is_signed), "every attempt is signed");
     let json: Vec<&Request> = requests.iter().filter(|request| request.path == "/hook/secret-path").collect();
     let slack: Vec<&Request> = requests.iter().filter(|request| request.path == "/slack").collect();
     assert_eq!(json.len() + slack.len(), 3);
@@ -156,8 +112,8 @@ fn an_alert_is_sent_once_signed_and_cleared_and_waits_for_a_receiver_that_is_dow
         let request = came.recv_timeout(PATIENCE).expect("the end comes");
         assert!(request.is_signed());
         match &*request.path {
-            "/slack" => assert!(request.body.contains("again"), "{}", request.body),
-            _ => assert_eq!(request.json()["alerts"][0]["event"], "cleared", "{}", request.body),
+            "/slack" => assert!(request.text().contains("again"), "{}", request.text()),
+            _ => assert_eq!(request.json()["alerts"][0]["event"], "cleared", "{}", request.text()),
         }
     }
     shows(&server, "No alert is active");

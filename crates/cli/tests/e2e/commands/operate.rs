@@ -165,6 +165,38 @@ fn parked_messages_are_seen_replayed_resubmitted_and_discarded() {
 }
 
 #[test]
+fn parked_messages_are_moved_to_another_stream() {
+    let server = Server::start();
+    server.run(&["group", "create", "work/team"]).good();
+    for (n, reason) in [(1, "bad"), (2, "bad"), (3, "worse")] {
+        server.run(&["pub", "work", &format!("body {n}"), "--key", &format!("k{n}")]).good();
+        server.run(&["sub", "work/team", "--nack", "park", "--reason", reason, "--max", "1"]).good();
+    }
+    let bad = ["parked", "move", "work/team", "--reason", "bad", "--to", "quarantine"];
+    server.run(&bad).refused(8, &["no such stream"]);
+    server.run(&["parked", "move", "work/team", "--all", "--to", "work"]).refused(8, &["no such stream"]);
+    server.run(&["parked", "move", "work/team", "--all"]).refused(2, &["--to"]);
+    server.run(&["stream", "create", "quarantine"]).good();
+    let counted = server.run(&[&bad[..], &["--dry-run"]].concat()).good();
+    assert_eq!(counted.trim(), "2 messages would be moved to quarantine");
+    let begun = server.run(&bad).good();
+    assert!(begun.starts_with("2 messages to be moved to quarantine, as job 1"), "{begun}");
+    // A move is a job, and may take a turn or two.
+    let mut jobs = (0..100).map(|_| server.run(&["parked", "jobs", "work/team", "1", "-o", "json"]).json());
+    let job = jobs.find(|job| job["state"] == "done").expect("it ends");
+    assert_eq!((&job["work"], &job["done"], &job["failed"]), (&"move_parked".into(), &2.into(), &0.into()));
+    let table = server.run(&["parked", "jobs", "work/team"]).good();
+    assert!(table.contains("move parked to quarantine"), "{table}");
+    let moved = server.run(&["stream", "browse", "quarantine", "-o", "json"]).json();
+    let moved: Vec<_> = moved["messages"].as_array().expect("a list").iter().map(|one| &one["key"]).collect();
+    assert_eq!(moved, ["k1", "k2"]);
+    let left = server.run(&["parked", "list", "work/team", "-o", "json"]).json();
+    assert_eq!(left["parked"].as_array().map(Vec::len), Some(1), "{left}");
+    assert_eq!(left["parked"][0]["seq"], 3);
+    server.stop();
+}
+
+#[test]
 fn a_command_that_destroys_data_needs_yes_without_a_terminal() {
     let server = Server::start();
     server.run(&["group", "create", "work/team"]).good();

@@ -492,7 +492,7 @@ fn one_job_moves_what_waits_at_a_time_and_only_to_a_stream_that_is_there() {
             0s    append stream elsewhere created
             0s    job 1 matches 3
             0s    append job 1 started
-            0s    refused: another job moves the group's waiting messages. job=`1`
+            0s    refused: another job moves messages of the group. job=`1`
             0s    append job 1 cancelled
             0s    job 2 matches 3
             0s    append job 2 started
@@ -653,6 +653,222 @@ fn a_group_that_keeps_acks_back_writes_them_before_a_job_starts() {
             0s    append opened 2
             0s    job 1: Move to elsewhere 2 of 2, 0 failed, done
             0s    floor 4, lag 0, in flight 0, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
+fn parked_messages_are_moved_by_a_job_and_leave_the_list_when_they_have_arrived() {
+    check_both_ways(
+        "elsewhere 99 / retries 0 / publish 1 2 3 / A joins 3 / A nacks 1 / A nacks 2 / A acks 3 / rescue all \
+         / jobs / parked / figures / crash / jobs / figures",
+        expect![[r#"
+            0s    append opened 1
+            0s    append stream jobs created
+            0s    append stream elsewhere created
+            0s    deliver 1-3#1 to A
+            0s    append handed 1-3
+            0s    A: parked
+            0s    append parked 1 by Nack
+            0s    A: parked
+            0s    append parked 2 by Nack
+            0s    A: acked
+            0s    append acked 3
+            0s    job 1 matches 2
+            0s    append job 1 started
+            0s    move 1 to elsewhere as 1 anew
+            0s    move 2 to elsewhere as 2 anew
+            0s    append discarded 1 by job 1
+            0s    append published 1 and 0 more in stream 2
+            0s    append discarded 2 by job 1
+            0s    append published 2 and 0 more in stream 2
+            0s    append job 1 done
+            0s    job 1: Move parked to elsewhere 2 of 2, 0 failed, done
+            0s    reasons: 
+            0s    floor 3, lag 0, in flight 0, ready 0, waiting 0, parked 0
+            0s    append opened 2
+            0s    job 1: Move parked to elsewhere 2 of 2, 0 failed, done
+            0s    floor 3, lag 0, in flight 0, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_parked_message_on_its_way_is_still_parked_after_a_crash_and_goes_then() {
+    check_both_ways(
+        "elsewhere 99 / retries 0 / publish 1 / A joins 1 / A nacks 1 / moves wait / rescue all / life 1 / crash \
+         / jobs / figures",
+        expect![[r#"
+            0s    append opened 1
+            0s    append stream jobs created
+            0s    append stream elsewhere created
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    A: parked
+            0s    append parked 1 by Nack
+            0s    job 1 matches 1
+            0s    append job 1 started
+            0s    asks for 1 to go to elsewhere
+            0s    1: parked at 0ns, 1 attempts, failed [#1 A (no reason given)]
+            0s    append opened 2
+            0s    move 1 to elsewhere as 1 anew
+            0s    append discarded 1 by job 1
+            0s    append published 1 and 0 more in stream 2
+            0s    append job 1 done
+            0s    job 1: Move parked to elsewhere 1 of 1, 0 failed, done
+            0s    floor 1, lag 0, in flight 0, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_parked_message_that_is_replayed_on_its_way_is_not_moved() {
+    check(
+        "elsewhere 99 / retries 0 / publish 1 2 / A joins 2 / A nacks 1-2 / moves wait / rescue all / replay 1 \
+         / moves go / jobs / figures",
+        expect![[r#"
+            0s    append opened 1
+            0s    append stream jobs created
+            0s    append stream elsewhere created
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0s    A: parked, parked
+            0s    append parked 1 by Nack, 2 by Nack
+            0s    job 1 matches 2
+            0s    append job 1 started
+            0s    asks for 1 to go to elsewhere
+            0s    asks for 2 to go to elsewhere
+            0s    job 2 matches 1
+            0s    deliver 1#1 to A
+            0s    append job 2 started
+            0s    append replayed 1 by job 2
+            0s    append handed 1
+            0s    append job 2 done
+            0s    cannot move 1: the message is not to be moved
+            0s    move 2 to elsewhere as 1 anew
+            0s    append discarded 2 by job 1
+            0s    append published 1 and 0 more in stream 2
+            0s    append job 1 passes 1
+            0s    append job 1 done
+            0s    job 1: Move parked to elsewhere 1 of 2, 1 failed, done
+            0s    job 2: Replay 1 of 1, 0 failed, done
+            0s    floor 2, lag 1, in flight 1, ready 0, waiting 0, parked 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_job_that_moves_parked_messages_keeps_its_rate_and_can_be_cancelled() {
+    check_both_ways(
+        "elsewhere 99 / retries 0 / publish 1 2 3 / A joins 3 / A nacks 1-3 / rescue all at 1 / +1s / jobs / crash \
+         / +1s / cancel 1 / +9s / jobs / parked",
+        expect![[r#"
+            0s    append opened 1
+            0s    append stream jobs created
+            0s    append stream elsewhere created
+            0s    deliver 1-3#1 to A
+            0s    append handed 1-3
+            0s    A: parked, parked, parked
+            0s    append parked 1 by Nack, 2 by Nack, 3 by Nack
+            0s    job 1 matches 3
+            0s    append job 1 started
+            1s    move 1 to elsewhere as 1 anew
+            1s    append discarded 1 by job 1
+            1s    append published 1 and 0 more in stream 2
+            1s    job 1: Move parked to elsewhere 1 of 3, 0 failed, running
+            1s    append opened 2
+            2s    move 2 to elsewhere as 2 anew
+            2s    append discarded 2 by job 1
+            2s    append published 2 and 0 more in stream 2
+            2s    append job 1 cancelled
+            11s   job 1: Move parked to elsewhere 2 of 3, 0 failed, cancelled
+            11s   parked 3 after 1: #1 A (no reason given)
+            11s   reasons: 1 (no reason given)
+        "#]],
+    );
+}
+
+#[test]
+fn parked_messages_stay_when_the_other_stream_has_no_room_or_is_gone() {
+    check(
+        "elsewhere 1 / retries 0 / publish 1 2 3 / A joins 3 / A nacks 1-3 / rescue all limit 2 / jobs / +3s / jobs \
+         / elsewhere delete / +1s / jobs / parked",
+        expect![[r#"
+            0s    append opened 1
+            0s    append stream jobs created
+            0s    append stream elsewhere created
+            0s    deliver 1-3#1 to A
+            0s    append handed 1-3
+            0s    A: parked, parked, parked
+            0s    append parked 1 by Nack, 2 by Nack, 3 by Nack
+            0s    job 1 matches 2
+            0s    append job 1 started
+            0s    move 1 to elsewhere as 1 anew
+            0s    cannot move 2: the stream has no room just now
+            0s    append discarded 1 by job 1
+            0s    append published 1 and 0 more in stream 2
+            0s    job 1: Move parked to elsewhere 1 of 2, 0 failed, running
+            3s    cannot move 2: the stream has no room just now
+            3s    job 1: Move parked to elsewhere 1 of 2, 0 failed, running
+            3s    append StreamDeleted { stream: StreamId(2) }
+            4s    cannot move 2: the stream cannot take the message, which stays
+            4s    append job 1 passes 2
+            4s    append job 1 failed(nodestination)
+            4s    job 1: Move parked to elsewhere 1 of 2, 1 failed, nodestination
+            4s    parked 2 after 1: #1 A (no reason given)
+            4s    parked 3 after 1: #1 A (no reason given)
+            4s    reasons: 2 (no reason given)
+        "#]],
+    );
+}
+
+#[test]
+fn a_key_is_free_when_its_parked_message_has_been_moved() {
+    check(
+        "elsewhere 99 / retries 0 / set strategy ordered / set hold / publish a a b b / A joins 4 / A nacks 1 \
+         / A nacks 3 / rescue 1 / jobs",
+        expect![[r#"
+            0s    append opened 1
+            0s    append stream jobs created
+            0s    append stream elsewhere created
+            0s    deliver 1#1 to A
+            0s    deliver 3#1 to A
+            0s    append handed 1, 3
+            0s    A: parked
+            0s    append parked 1 by Nack
+            0s    A: parked
+            0s    append parked 3 by Nack
+            0s    job 1 matches 1
+            0s    append job 1 started
+            0s    move 1 to elsewhere as 1 anew
+            0s    deliver 2#1 to A
+            0s    append discarded 1 by job 1
+            0s    append published 1 and 0 more in stream 2
+            0s    append handed 2
+            0s    append job 1 done
+            0s    job 1: Move parked to elsewhere 1 of 1, 0 failed, done
+        "#]],
+    );
+}
+
+#[test]
+fn a_group_moves_waiting_or_parked_messages_and_not_both_at_a_time() {
+    check(
+        "retries 0 / rescue all / elsewhere 99 / rescue all / publish 1 2 / A joins 2 / A nacks 1-2 / moves wait \
+         / rescue 1 / rescue 2 / move all to elsewhere",
+        expect![[r#"
+            0s    refused: there is no such stream to move messages to, or it is the one they are in
+            0s    append stream elsewhere created
+            0s    refused: nothing is selected; expected `seqs`, `filter` or `all`
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0s    A: parked, parked
+            0s    append parked 1 by Nack, 2 by Nack
+            0s    job 1 matches 1
+            0s    append job 1 started
+            0s    asks for 1 to go to elsewhere
+            0s    refused: another job moves messages of the group. job=`1`
+            0s    refused: another job moves messages of the group. job=`1`
         "#]],
     );
 }

@@ -1,12 +1,12 @@
 //! The calls about parked messages and jobs.
 
-use forebay_broker::api::{Hold, JobTerms, ParkedReport, Rate, Work};
+use forebay_broker::api::{Hold, JobTerms, ParkedReport, Rate};
 use forebay_wire::v1;
 
 use super::request::{Budget, given, names, some};
 use super::{convert, report};
 use crate::native::problem::Refusal;
-use crate::native::service::{Answer, ParkedFilter, Placed, Selection, Service, check_rate};
+use crate::native::service::{Answer, ParkedFilter, Placed, Selection, Service, Triage, check_rate};
 use crate::native::trace::Trace;
 
 pub(super) async fn list(
@@ -60,7 +60,7 @@ pub(super) async fn reasons(
 pub(super) async fn start(
     service: Service,
     request: v1::ParkedJobRequest,
-    work: Work,
+    triage: Triage,
 ) -> Answer<v1::ParkedJobReply> {
     use v1::parked_job_request::Select;
     let (stream, group) = names(&request.stream, &request.group)?;
@@ -76,6 +76,7 @@ pub(super) async fn start(
         Some(Select::Filter(wire)) => selection.filter = Some(filter(wire)),
         None => {}
     }
+    let work = (triage, Some(request.to));
     let selected = service.start_job(stream, group, work, selection, terms).await?;
     Ok(v1::ParkedJobReply { matched: selected.matched, job: selected.job.map_or(0, |job| job.0) })
 }

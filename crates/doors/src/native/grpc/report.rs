@@ -191,6 +191,7 @@ pub(super) fn job(of: &JobReport) -> v1::Job {
         Work::Replay => v1::job::Work::Replay,
         Work::Discard => v1::job::Work::Discard,
         Work::Move { .. } => v1::job::Work::Move,
+        Work::MoveParked { .. } => v1::job::Work::MoveParked,
     };
     v1::Job {
         job: of.id.0,
@@ -202,6 +203,7 @@ pub(super) fn job(of: &JobReport) -> v1::Job {
         matched: of.matched,
         done: of.done,
         failed: of.failed,
+        to: of.work.to().map(ToString::to_string).unwrap_or_default(),
     }
 }
 

@@ -396,6 +396,13 @@ fn parked_calls(api: &mut Api) {
             .grpc("DiscardParked"),
         parked::discard,
     );
+    let relocate = "Move parked messages to another stream, which must exist. Each is published there and leaves the \
+                    group in one step. Needs the right to publish to that stream too.";
+    let example = json!({ "filter": { "reason": "smtp down" }, "to": "quarantine" });
+    api.add(
+        work(in_group!("/parked/move"), "moveParked", relocate, example).grpc("MoveParked"),
+        parked::relocate,
+    );
     let resubmit = "Publish an edited copy of a parked message and settle the message, in one step. Fields that are \
                     left out are copied, except the id: the copy has an id only if one is given.";
     api.add(

@@ -1,6 +1,7 @@
 //! Figures in the text format of Prometheus. By hand: it is a line for each figure.
 //!
-//! Every metric is one row of [`METRICS`], and `docs/reference/metrics.md` is written from the same rows.
+//! Every metric is one row of [`METRICS`], and `docs/reference/metrics.md` is written from the same rows. So is the
+//! export over OTLP (`native/otlp.rs`), which is another [`Form`] of the same values.
 //!
 //! Labels are names of streams and groups, and of no more than `limits::OVERVIEW_MAX` of each: every label costs the
 //! program that watches many servers. Of more, the first by name are shown, and `forebay_left_out` says how many
@@ -18,14 +19,15 @@ use forebay_broker::api::{
 use super::Door;
 use super::failure::Failure;
 use crate::native::ProcessFigures;
-use crate::native::service::{Overview, Service};
+use crate::native::otlp::Exports;
+use crate::native::service::{Answer, Overview, Service};
 use Source::{Door as OfDoor, Each, Group, GroupTimes, Limits, Listener, Requests, Server, Stream};
 
 /// Bounds of the buckets of a histogram, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
 const BUCKETS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
 
 /// The reports that are shown, all of one moment.
-struct Scrape {
+pub(in crate::native) struct Scrape {
     server: ServerReport,
     stage: Stage,
     doors: Vec<Arc<DoorStats>>,
@@ -34,14 +36,15 @@ struct Scrape {
     over_limit: Vec<Refusals>,
     issuer: Option<IssuerFigures>,
     process: ProcessFigures,
+    exports: Option<(u64, u64)>,
     streams: Vec<StreamReport>,
     groups: Vec<GroupReport>,
 }
 
-struct Metric {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
+pub(in crate::native) struct Metric {
+    pub(in crate::native) name: &'static str,
+    pub(in crate::native) kind: &'static str,
+    pub(in crate::native) help: &'static str,
     source: Source,
 }
 
@@ -148,6 +151,14 @@ const METRICS: &[Metric] = &[
                 ("streams", left(of.server.streams, of.streams.len())),
                 ("groups", left(of.server.groups, of.groups.len())),
             ]
+        }),
+    ),
+    counter(
+        "forebay_otlp_exports_total",
+        "Exports of metrics over OTLP, by whether the collector took them. Missing without `otlp_endpoint`.",
+        Each("result", |of| {
+            let Some((sent, dropped)) = of.exports else { return Vec::new() };
+            vec![("sent", sent as f64), ("dropped", dropped as f64)]
         }),
     ),
     // Storage.
@@ -497,103 +508,133 @@ fn flag(is_so: bool) -> Option<f64> {
 }
 
 pub(super) async fn write(door: &Door, service: &Service) -> Result<String, Failure> {
-    let Overview { server, streams, groups } = service.overview().await?;
-    let (stage, doors) = (door.broker().stage(), door.broker().doors().all());
-    let (connections_max, process) = (door.broker().doors().connections_max(), (door.0.process)());
-    let memory = door.broker().memory().figures();
-    let mut over_limit = door.broker().tenants().refusals();
-    over_limit.extend(door.broker().credentials().refusals());
-    let issuer = door.broker().credentials().issuer_figures();
-    Ok(render(&Scrape {
-        server,
-        stage,
-        doors,
-        connections_max,
-        memory,
-        over_limit,
-        issuer,
-        process,
-        streams,
-        groups,
-    }))
+    let mut out = Text::default();
+    Scrape::take(door, service).await?.tell(&mut out);
+    Ok(out.0)
 }
 
-fn render(scrape: &Scrape) -> String {
-    let mut out = Text::default();
-    for metric in METRICS {
-        out.head(metric.name, metric.kind, metric.help);
-        let name = metric.name;
-        match &metric.source {
-            Server(value) => {
-                if let Some(value) = value(scrape) {
-                    out.line(name, &[], value);
-                }
-            }
-            Each(label, values) => {
-                for (of, value) in values(scrape) {
-                    out.line(name, &[(label, of)], value);
-                }
-            }
-            Source::Histogram(times) => out.histogram(name, times(scrape)),
-            Listener(value) => {
-                for door in scrape.doors.iter().filter(|door| door.listens.load(Ordering::Relaxed)) {
-                    out.line(name, &[("door", door.name)], value(door).load(Ordering::Relaxed));
-                }
-            }
-            OfDoor(value) => {
-                for door in &scrape.doors {
-                    out.line(name, &[("door", door.name)], value(door).load(Ordering::Relaxed));
-                }
-            }
-            Requests => {
-                for door in &scrape.doors {
-                    for (call, problem, count) in door.requests() {
-                        let labels = [("door", door.name), ("call", &*call), ("problem", &*problem)];
-                        out.line(name, &labels, count);
+/// A form in which metrics are written down.
+pub(in crate::native) trait Form {
+    /// The values that follow are of this metric.
+    fn begin(&mut self, metric: &'static Metric);
+    fn value(&mut self, labels: Labels<'_>, value: f64);
+    fn histogram(&mut self, times: &Histogram);
+    fn summary(&mut self, labels: Labels<'_>, times: &Summary);
+}
+
+pub(in crate::native) type Labels<'a> = &'a [(&'static str, &'a str)];
+
+impl Scrape {
+    pub(in crate::native) async fn take(door: &Door, service: &Service) -> Answer<Scrape> {
+        let Overview { server, streams, groups } = service.overview().await?;
+        let broker = door.broker();
+        let mut over_limit = broker.tenants().refusals();
+        over_limit.extend(broker.credentials().refusals());
+        Ok(Scrape {
+            server,
+            stage: broker.stage(),
+            doors: broker.doors().all(),
+            connections_max: broker.doors().connections_max(),
+            memory: broker.memory().figures(),
+            over_limit,
+            issuer: broker.credentials().issuer_figures(),
+            process: (door.0.process)(),
+            exports: door.0.exports.as_ref().map(Exports::counts),
+            streams,
+            groups,
+        })
+    }
+
+    /// Every metric with its values, in the order of the table.
+    pub(in crate::native) fn tell(&self, out: &mut impl Form) {
+        for metric in METRICS {
+            out.begin(metric);
+            let load = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
+            match &metric.source {
+                Server(value) => {
+                    if let Some(value) = value(self) {
+                        out.value(&[], value);
                     }
                 }
-            }
-            Limits => {
-                for (tenant, limit, count) in &scrape.over_limit {
-                    out.line(name, &[("tenant", &**tenant), ("limit", limit.name())], count);
+                Each(label, values) => {
+                    for (of, value) in values(self) {
+                        out.value(&[(*label, of)], value);
+                    }
                 }
-            }
-            Stream(value) => {
-                for stream in &scrape.streams {
-                    out.line(name, &[("stream", stream.name.as_str())], value(stream));
+                Source::Histogram(times) => out.histogram(times(self)),
+                Listener(value) => {
+                    for door in self.doors.iter().filter(|door| door.listens.load(Ordering::Relaxed)) {
+                        out.value(&[("door", door.name)], load(value(door)));
+                    }
                 }
-            }
-            Group(value) => {
-                for group in &scrape.groups {
-                    out.line(name, &labels(group), value(group));
+                OfDoor(value) => {
+                    for door in &self.doors {
+                        out.value(&[("door", door.name)], load(value(door)));
+                    }
                 }
-            }
-            GroupTimes(times) => {
-                for group in &scrape.groups {
-                    if let Some(times) = times(group) {
-                        out.summary(name, labels(group), times);
+                Requests => {
+                    for door in &self.doors {
+                        for (call, problem, count) in door.requests() {
+                            let labels = [("door", door.name), ("call", &*call), ("problem", &*problem)];
+                            out.value(&labels, count as f64);
+                        }
+                    }
+                }
+                Limits => {
+                    for (tenant, limit, count) in &self.over_limit {
+                        out.value(&[("tenant", &**tenant), ("limit", limit.name())], *count as f64);
+                    }
+                }
+                Stream(value) => {
+                    for stream in &self.streams {
+                        out.value(&[("stream", stream.name.as_str())], value(stream));
+                    }
+                }
+                Group(value) => {
+                    for group in &self.groups {
+                        out.value(&labels(group), value(group));
+                    }
+                }
+                GroupTimes(times) => {
+                    for group in &self.groups {
+                        if let Some(times) = times(group) {
+                            out.summary(&labels(group), times);
+                        }
                     }
                 }
             }
         }
     }
-    out.0
+}
+
+/// The quantiles of a summary.
+pub(in crate::native) fn quantiles(times: &Summary) -> [(&'static str, f64); 5] {
+    [("0.5", times.p50), ("0.9", times.p90), ("0.95", times.p95), ("0.99", times.p99), ("0.999", times.p999)]
+        .map(|(quantile, time)| (quantile, time.as_secs_f64()))
+}
+
+/// The sum of a summary's times, in seconds.
+pub(in crate::native) fn sum(times: &Summary) -> f64 {
+    times.mean.as_secs_f64() * times.count as f64
+}
+
+/// Upper bounds of the buckets of a histogram in seconds, with the number of times that were shorter.
+pub(in crate::native) fn buckets(times: &Histogram) -> impl Iterator<Item = (f64, u64)> {
+    BUCKETS.into_iter().map(|power| ((1_u64 << power) as f64 / 1e6, times.shorter_than(power)))
 }
 
 fn labels(group: &GroupReport) -> [(&'static str, &str); 2] {
     [("stream", group.stream.as_str()), ("group", group.name.as_str())]
 }
 
+/// The text format of Prometheus.
 #[derive(Default)]
-struct Text(String);
+struct Text(String, &'static str);
 
 impl Text {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.0.push_str(name);
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(self.1);
+        self.0.push_str(suffix);
         for (n, (label, text)) in labels.iter().enumerate() {
             self.0.push(if n == 0 { '{' } else { ',' });
             let _ = write!(self.0, "{label}=\"");
@@ -612,32 +653,33 @@ impl Text {
         }
         let _ = writeln!(self.0, " {value}");
     }
+}
 
-    fn histogram(&mut self, name: &str, times: &Histogram) {
-        let bucket = format!("{name}_bucket");
-        for power in BUCKETS {
-            let bound = ((1_u64 << power) as f64 / 1e6).to_string();
-            self.line(&bucket, &[("le", &bound)], times.shorter_than(power));
-        }
-        self.line(&bucket, &[("le", "+Inf")], times.count());
-        self.line(&format!("{name}_sum"), &[], times.sum().as_secs_f64());
-        self.line(&format!("{name}_count"), &[], times.count());
+impl Form for Text {
+    fn begin(&mut self, &Metric { name, kind, help, .. }: &'static Metric) {
+        self.1 = name;
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn summary(&mut self, name: &str, [stream, group]: [(&str, &str); 2], times: &Summary) {
-        let quantiles = [
-            ("0.5", times.p50),
-            ("0.9", times.p90),
-            ("0.95", times.p95),
-            ("0.99", times.p99),
-            ("0.999", times.p999),
-        ];
-        for (quantile, time) in quantiles {
-            self.line(name, &[stream, group, ("quantile", quantile)], time.as_secs_f64());
+    fn value(&mut self, labels: Labels<'_>, value: f64) {
+        self.line("", labels, value);
+    }
+
+    fn histogram(&mut self, times: &Histogram) {
+        for (bound, count) in buckets(times) {
+            self.line("_bucket", &[("le", &bound.to_string())], count);
         }
-        let sum = times.mean.as_secs_f64() * times.count as f64;
-        self.line(&format!("{name}_sum"), &[stream, group], sum);
-        self.line(&format!("{name}_count"), &[stream, group], times.count);
+        self.line("_bucket", &[("le", "+Inf")], times.count());
+        self.line("_sum", &[], times.sum().as_secs_f64());
+        self.line("_count", &[], times.count());
+    }
+
+    fn summary(&mut self, labels: Labels<'_>, times: &Summary) {
+        for (quantile, time) in quantiles(times) {
+            self.line("", &[labels, &[("quantile", quantile)]].concat(), time);
+        }
+        self.line("_sum", labels, sum(times));
+        self.line("_count", labels, times.count);
     }
 }
 
@@ -654,10 +696,9 @@ mod tests {
 
     #[test]
     fn a_name_cannot_break_out_of_its_label() {
-        let mut text = Text::default();
-        text.line("x", &[("stream", "a\"}\\\n"), ("group", "b")], 1.5);
-        text.head("y", "gauge", "Why.");
-        assert_eq!(text.0, "x{stream=\"a\\\"}\\\\\\n\",group=\"b\"} 1.5\n# HELP y Why.\n# TYPE y gauge\n");
+        let mut text = Text(String::new(), "x");
+        text.value(&[("stream", "a\"}\\\n"), ("group", "b")], 1.5);
+        assert_eq!(text.0, "x{stream=\"a\\\"}\\\\\\n\",group=\"b\"} 1.5\n");
     }
 
     #[test]
@@ -688,7 +729,8 @@ mod tests {
         let (doors, memory) = (doors.all(), MemoryFigures::default());
         let over_limit = vec![("team-*".into(), Limit::Requests, 4)];
         let issuer = Some(IssuerFigures { keys: 2, fetches: 9, failures: 3, age: None });
-        let text = render(&Scrape {
+        let mut text = Text::default();
+        let scrape = Scrape {
             server,
             stage,
             doors,
@@ -697,9 +739,12 @@ mod tests {
             over_limit,
             issuer,
             process,
+            exports: None,
             streams,
             groups,
-        });
+        };
+        scrape.tell(&mut text);
+        let text = text.0;
         for line in [
             "# TYPE forebay_storage_sync_seconds histogram",
             "forebay_storage_sync_seconds_bucket{le=\"0.000256\"} 0",

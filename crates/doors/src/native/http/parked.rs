@@ -1,14 +1,14 @@
 //! Parked messages and jobs.
 
 use axum::http::{HeaderMap, StatusCode};
-use forebay_broker::api::{JobTerms, Work};
+use forebay_broker::api::JobTerms;
 use forebay_wire::json;
 
 use super::failure::{Failure, in_query};
 use super::live::{HeldReply, Reply};
 use super::request::{Entered, InGroup, Json, Messages, NoQuery, Numbered, Query};
 use super::{message, report};
-use crate::native::service::{ParkedFilter, Selection, Service, check_rate};
+use crate::native::service::{ParkedFilter, Selection, Service, Triage, check_rate};
 
 type Answer<T> = Result<Reply<T>, Failure>;
 
@@ -52,7 +52,7 @@ pub(super) async fn replay(
     _: NoQuery,
     Json(request): Json<json::SelectRequest>,
 ) -> Answer<json::SelectReply> {
-    start(&service, group, Work::Replay, request).await
+    start(&service, group, Triage::Replay, request).await
 }
 
 pub(super) async fn discard(
@@ -61,19 +61,28 @@ pub(super) async fn discard(
     _: NoQuery,
     Json(request): Json<json::SelectRequest>,
 ) -> Answer<json::SelectReply> {
-    start(&service, group, Work::Discard, request).await
+    start(&service, group, Triage::Discard, request).await
+}
+
+pub(super) async fn relocate(
+    Entered(service): Entered,
+    group: InGroup,
+    _: NoQuery,
+    Json(request): Json<json::SelectRequest>,
+) -> Answer<json::SelectReply> {
+    start(&service, group, Triage::Move, request).await
 }
 
 async fn start(
     service: &Service,
     InGroup(stream, group): InGroup,
-    work: Work,
+    triage: Triage,
     request: json::SelectRequest,
 ) -> Answer<json::SelectReply> {
     let terms = JobTerms { limit: request.limit, rate: check_rate(request.rate)?, dry_run: request.dry_run };
     let filter = |json::SelectFilter { reason, key, kind }| ParkedFilter { reason, key, kind };
     let selection = Selection { seqs: request.seqs, filter: request.filter.map(filter), all: request.all };
-    let selected = service.start_job(stream, group, work, selection, terms).await?;
+    let selected = service.start_job(stream, group, (triage, request.to), selection, terms).await?;
     let job = selected.job.map(|job| job.0);
     Ok(Reply(StatusCode::OK, json::SelectReply { matched: selected.matched, job }))
 }

@@ -229,6 +229,7 @@ pub(super) fn job(report: &JobReport) -> json::Job {
             Work::Replay => json::JobWork::Replay,
             Work::Discard => json::JobWork::Discard,
             Work::Move { .. } => json::JobWork::Move,
+            Work::MoveParked { .. } => json::JobWork::MoveParked,
         },
         state,
         started_at: Time(report.started.0),
@@ -237,6 +238,7 @@ pub(super) fn job(report: &JobReport) -> json::Job {
         matched: report.matched,
         done: report.done,
         failed: report.failed,
+        to: report.work.to().map(ToString::to_string),
     }
 }
 

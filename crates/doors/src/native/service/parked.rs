@@ -1,4 +1,4 @@
-//! Parked messages: listing, replaying, discarding, resubmitting; and the jobs that do so.
+//! Parked messages: listing, replaying, discarding, moving, resubmitting; and the jobs that do so.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,12 +18,36 @@ use crate::native::limits::{PAGE_BYTES_MAX, SEQS_MAX};
 use crate::native::problem::Refusal;
 use crate::native::trace::Trace;
 
-/// Which parked messages a replay or a discard is about. One of the three must be given, and must not be empty.
+/// Which parked messages a job is about. One of the three must be given, and must not be empty.
 #[derive(Debug, Clone, Default)]
 pub(in crate::native) struct Selection {
     pub(in crate::native) seqs: Option<Vec<u64>>,
     pub(in crate::native) filter: Option<ParkedFilter>,
     pub(in crate::native) all: bool,
+}
+
+/// What a job does with the parked messages that are selected for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::native) enum Triage {
+    Replay,
+    Discard,
+    Move,
+}
+
+impl Triage {
+    /// A move needs the stream that messages go to, and the others have none.
+    fn work(self, to: Option<String>) -> Answer<Work> {
+        match (self, text(to)) {
+            (Triage::Replay, None) => Ok(Work::Replay),
+            (Triage::Discard, None) => Ok(Work::Discard),
+            (Triage::Move, Some(to)) => {
+                let to = StreamName::parse(&to).map_err(|error| Refusal::name("to", &error))?;
+                Ok(Work::MoveParked { to })
+            }
+            (Triage::Move, None) => Err(Refusal::field("to", "must be given")),
+            (_, Some(_)) => Err(Refusal::field("to", "must not be given: only a move has a destination")),
+        }
+    }
 }
 
 /// Which parked messages are wanted. An empty text is as good as none.
@@ -179,16 +203,16 @@ impl Service {
         Ok(reasons)
     }
 
-    /// Replays or discards parked messages.
+    /// Replays, discards or moves parked messages.
     pub(in crate::native) async fn start_job(
         &self,
         stream: StreamName,
         group: GroupName,
-        work: Work,
+        (triage, to): (Triage, Option<String>),
         selection: Selection,
         terms: JobTerms,
     ) -> Answer<Selected> {
-        let select = selection.select()?;
+        let (work, select) = (triage.work(to)?, selection.select()?);
         self.answer(self.caller.start_job(stream, group, work, select, terms).await)
     }
 

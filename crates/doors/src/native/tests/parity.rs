@@ -785,6 +785,14 @@ async fn parked(pair: &mut Pair) {
     let body = json!({ "all": true, "limit": 2, "rate": { "per_second": 0.001, "burst": 1 } });
     both!(pair, "POST" at("parked/replay"), body = replay_parked slow);
     both!(pair, "POST" at("parked/discard"), { "seqs": [three] } = discard_parked job(seqs(&[three])));
+    let moves =
+        |to: &str| v1::ParkedJobRequest { to: to.into(), dry_run: true, ..job(Some(Select::All(true))) };
+    for to in ["elsewhere", "work", "not a name!", ""] {
+        let body = json!({ "all": true, "dry_run": true, "to": to });
+        both!(pair, "POST" at("parked/move"), body = move_parked moves(to));
+    }
+    let body = json!({ "all": true, "dry_run": true, "to": "elsewhere" });
+    both!(pair, "POST" at("parked/replay"), body = replay_parked moves("elsewhere"));
     for (body, select) in [
         (json!({}), None),
         (json!({ "seqs": [] }), seqs(&[])),

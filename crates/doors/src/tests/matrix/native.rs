@@ -71,6 +71,7 @@ fn http_request(call: &str) -> (String, String, &'static str) {
         "ack" | "nack" => r#"{"leases":["x"]}"#,
         "extend" => r#"{"leases":["x"],"by":"1s"}"#,
         "replay" | "discard" => r#"{"all":true}"#,
+        "move" => r#"{"all":true,"to":"other"}"#,
         "credentials" if method == "POST" => r#"{"kind":"token","name":"new","grants":"publish:a"}"#,
         _ if matches!(method, "GET" | "DELETE") => "",
         _ => "{}",
@@ -217,6 +218,7 @@ fn message_of(call: &str) -> Vec<u8> {
         "ReplayParked" | "DiscardParked" => {
             of!(ParkedJobRequest, stream: work, group: team, select: Some(all))
         }
+        "MoveParked" => of!(ParkedJobRequest, stream: work, group: team, select: Some(all), to: "other"),
         "ResubmitParked" => {
             let message = Some(v1::Message::default());
             of!(ResubmitParkedRequest, stream: work, group: team, seq: 1u64, message: message)

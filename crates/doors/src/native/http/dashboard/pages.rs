@@ -213,7 +213,8 @@ pub(super) async fn write(visit: &Visit) -> Result<(Page, View), Failure> {
         }
         Route::ParkedOfGroup(stream, group, filter) => {
             let facts = parked::load(service, stream, group, filter, visit.is_update).await?;
-            written(visit, |view| parked::write(view, &facts, filter))
+            let snapshot = visit.snapshot().await?;
+            written(visit, |view| parked::write(view, &facts, &snapshot, filter))
         }
         Route::ParkedOne(stream, group, seq) => {
             let facts = parked_one::load(service, stream, group, *seq).await?;

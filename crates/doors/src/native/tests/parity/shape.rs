@@ -547,14 +547,14 @@ impl Shape for v1::ListJobsReply {
 impl Shape for v1::Job {
     fn shape(self) -> Value {
         let (work, state) = (word(self.work().as_str_name()), word(self.state().as_str_name()));
-        let v1::Job { job, work: _, state: _, started_at_us, ended_at_us, rate, matched, done, failed } =
+        let v1::Job { job, work: _, state: _, started_at_us, ended_at_us, rate, matched, done, failed, to } =
             self;
         let rate =
             rate.map(|v1::Rate { per_second, burst }| json!({ "per_second": per_second, "burst": burst }));
         json!({
             "job": job, "work": work, "state": state, "started_at": Time(started_at_us),
             "ended_at": (ended_at_us > 0).then_some(Time(ended_at_us)), "rate": rate, "matched": matched,
-            "done": done, "failed": failed,
+            "done": done, "failed": failed, "to": (!to.is_empty()).then_some(to),
         })
     }
 }

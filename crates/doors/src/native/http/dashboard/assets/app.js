@@ -393,9 +393,11 @@ const selectionOf = (form) =>
 function jobCommand(form) {
   const isPicked = form.closest("dialog").dataset.of === "selected";
   const which = isPicked ? ` ${picked().join(" ")}` : form.dataset.options;
-  const rate = form.elements.rate.value;
-  $("[data-command]", form).textContent = form.dataset.head + which + (rate ? ` --rate ${rate}` : "");
-  const isEmpty = form.dataset.matched === undefined || form.dataset.matched === "0";
+  const { rate, to } = form.elements;
+  const goal = to ? ` --to ${to.value ? shell(to.value) : "STREAM"}` : "";
+  const pace = rate.value ? ` --rate ${rate.value}` : "";
+  $("[data-command]", form).textContent = form.dataset.head + which + goal + pace;
+  const isEmpty = form.dataset.matched === undefined || form.dataset.matched === "0" || to?.value === "";
   $("[type=submit]", form).disabled = isEmpty || !isConfirmed(form);
 }
 
@@ -405,7 +407,7 @@ async function openJob(dialog, form) {
   $("[data-matched]", form).textContent = "…";
   jobCommand(form);
   try {
-    const { matched } = await call("POST", form.dataset.address, { ...selectionOf(form), dry_run: true });
+    const { matched } = await call("POST", form.dataset.count, { ...selectionOf(form), dry_run: true });
     form.dataset.matched = String(matched);
     $("[data-matched]", form).textContent = matched.toLocaleString("en");
     $("[data-matched-word]", form).textContent = matched === 1 ? "message matches" : "messages match";
@@ -418,8 +420,9 @@ async function openJob(dialog, form) {
 async function submitJob(form) {
   if (!isConfirmed(form)) throw new Error("Type the name to confirm.");
   const body = selectionOf(form);
-  const rate = form.elements.rate.value;
-  if (rate) body.rate = { per_second: Number(rate), burst: 1 };
+  const { rate, to } = form.elements;
+  if (rate.value) body.rate = { per_second: Number(rate.value), burst: 1 };
+  if (to) body.to = to.value;
   const { matched, job } = await call("POST", form.dataset.address, body);
   form.closest("dialog").close();
   const begun = `Job ${job} has begun, with ${matched.toLocaleString("en")} messages`;

@@ -11,7 +11,7 @@ use super::super::layout::{empty, figure, heading};
 use super::super::sampler::{CONSUMERS_MAX, ConsumerRow, Snapshot};
 use super::super::view::{Page, Section, View};
 use super::action::Action;
-use super::parts::{ago, group_link, matches, number, page_of, pager, search};
+use super::parts::{ago, group_link, matches, number, page_of, pager, search, table};
 use super::{List, ROWS};
 
 /// Connections that the page looks through.
@@ -103,30 +103,21 @@ fn doors_table(doors: &[Arc<DoorStats>]) -> Markup {
         (all, failed)
     };
     html! {
-        div.table role="region" aria-label="Connections by API" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "API" } th.number scope="col" { "Open" } th.number scope="col" { "Accepted" }
-                        th.number scope="col" { "Refused" } th.number scope="col" { "Given up" }
-                        th.number scope="col" { "Requests" } th.number scope="col" { "With a problem" }
-                    }
-                }
-                tbody {
-                    @for door in doors {
-                        @let (all, failed) = requests(door);
-                        tr {
-                            th scope="row" { (door.name) }
-                            @if door.listens.load(Ordering::Relaxed) {
-                                (number(value(&door.open))) (number(value(&door.accepted)))
-                                (number(value(&door.refused))) (number(value(&door.stalled)))
-                            } @else { td.number.shared colspan="4" { span.hint { "on the native port" } } }
-                            (number(all)) (number(failed))
-                        }
-                    }
+        (table("Connections by API", "", &[
+            "API", ">Open", ">Accepted", ">Refused", ">Given up", ">Requests", ">With a problem",
+        ], html! {
+            @for door in doors {
+                @let (all, failed) = requests(door);
+                tr {
+                    th scope="row" { (door.name) }
+                    @if door.listens.load(Ordering::Relaxed) {
+                        (number(value(&door.open))) (number(value(&door.accepted)))
+                        (number(value(&door.refused))) (number(value(&door.stalled)))
+                    } @else { td.number.shared colspan="4" { span.hint { "on the native port" } } }
+                    (number(all)) (number(failed))
                 }
             }
-        }
+        }))
     }
 }
 
@@ -135,43 +126,33 @@ fn connections(view: &View, open: &[&ConnectionReport], facts: &Facts) -> Markup
     if open.is_empty() {
         return html! { p.hint { "No connection fits." } };
     }
+    let columns =
+        ["Client", "API", "Address", ">Consumers", ">Requests", ">Received", ">Sent", "Since", "~Actions"];
+    let columns = if facts.may_close { &columns[..] } else { &columns[..columns.len() - 1] };
     html! {
-        div.table role="region" aria-label="Connections" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Client" } th scope="col" { "API" } th scope="col" { "Address" }
-                        th.number scope="col" { "Consumers" } th.number scope="col" { "Requests" }
-                        th.number scope="col" { "Received" } th.number scope="col" { "Sent" }
-                        th scope="col" { "Since" }
-                        @if facts.may_close { th scope="col" { span.hidden { "Actions" } } }
+        (table("Connections", "", columns, html! {
+            @for one in open.iter().take(ROWS) {
+                tr {
+                    th scope="row" {
+                        @match &one.who {
+                            Some(who) => { bdi.name { (who) } }
+                            None => { span.hint { "not recognised" } }
+                        }
                     }
-                }
-                tbody {
-                    @for one in open.iter().take(ROWS) {
-                        tr {
-                            th scope="row" {
-                                @match &one.who {
-                                    Some(who) => { bdi.name { (who) } }
-                                    None => { span.hint { "not recognised" } }
-                                }
-                            }
-                            td { (one.door) }
-                            td.nowrap { (one.address) }
-                            (number(one.consumers)) (number(one.requests))
-                            td.number { (format::bytes(one.read)) } td.number { (format::bytes(one.written)) }
-                            td.nowrap { (ago(view, one.since.0)) }
-                            @if facts.may_close {
-                                td.number {
-                                    button.quiet type="button" data-open="close" data-of=(one.id)
-                                        aria-label=(format!("Close the connection from {}", one.address)) { "Close" }
-                                }
-                            }
+                    td { (one.door) }
+                    td.nowrap { (one.address) }
+                    (number(one.consumers)) (number(one.requests))
+                    td.number { (format::bytes(one.read)) } td.number { (format::bytes(one.written)) }
+                    td.nowrap { (ago(view, one.since.0)) }
+                    @if facts.may_close {
+                        td.number {
+                            button.quiet type="button" data-open="close" data-of=(one.id)
+                                aria-label=(format!("Close the connection from {}", one.address)) { "Close" }
                         }
                     }
                 }
             }
-        }
+        }))
         @if open.len() > ROWS || facts.has_more {
             p.hint { "The first " (format::count(ROWS as u64)) " are shown; a search finds others." }
         }
@@ -211,32 +192,22 @@ fn consumers(view: &View, list: &List, rows: &[&ConsumerRow]) -> Markup {
         );
     }
     html! {
-        div.table role="region" aria-label="Consumers" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Consumer" } th scope="col" { "Group" } th scope="col" { "Address" }
-                        th.number scope="col" { "Holds" } th.number scope="col" { "Takes at most" }
-                        th.number scope="col" { "Acked" } th.number scope="col" { "Failed" }
-                        th scope="col" { "Since" }
+        (table("Consumers", "", &[
+            "Consumer", "Group", "Address", ">Holds", ">Takes at most", ">Acked", ">Failed", "Since",
+        ], html! {
+            @for row in page_of(list, rows) {
+                tr {
+                    th scope="row" {
+                        bdi.name { (if row.name.is_empty() { "unnamed" } else { &row.name }) }
+                        span.hint { (if row.is_connected { "connected" } else { "polling" }) }
                     }
-                }
-                tbody {
-                    @for row in page_of(list, rows) {
-                        tr {
-                            th scope="row" {
-                                bdi.name { (if row.name.is_empty() { "unnamed" } else { &row.name }) }
-                                span.hint { (if row.is_connected { "connected" } else { "polling" }) }
-                            }
-                            td { (group_link(view, row.stream.as_str(), row.group.as_str())) }
-                            td.nowrap { (row.address.as_deref().unwrap_or("–")) }
-                            (number(row.in_flight)) (number(row.credit.into())) (number(row.acked))
-                            (number(row.failed))
-                            td.nowrap { (ago(view, row.joined)) }
-                        }
-                    }
+                    td { (group_link(view, row.stream.as_str(), row.group.as_str())) }
+                    td.nowrap { (row.address.as_deref().unwrap_or("–")) }
+                    (number(row.in_flight)) (number(row.credit.into())) (number(row.acked))
+                    (number(row.failed))
+                    td.nowrap { (ago(view, row.joined)) }
                 }
             }
-        }
+        }))
     }
 }

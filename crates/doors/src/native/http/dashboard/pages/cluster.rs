@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::super::format;
 use super::super::layout::{command, empty, figure, heading};
 use super::super::view::{Page, Section, View};
-use super::parts::number;
+use super::parts::{number, table};
 
 pub(super) fn write(view: &View, report: &ClusterReport) -> Page {
     let content = html! {
@@ -104,34 +104,25 @@ fn nodes(report: &ClusterReport) -> Markup {
         return html! { p.hint { "No node has answered." } };
     }
     html! {
-        div.table role="region" aria-label="Nodes" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Node" } th scope="col" { "Role" } th scope="col" { "Address" }
-                        th scope="col" { "Version" } th.number scope="col" { "Last term as owner" }
-                        th.number scope="col" { "Tenure left" } th.number scope="col" { "Records behind" }
+        (table("Nodes", "", &[
+            "Node", "Role", "Address", "Version", ">Last term as owner", ">Tenure left", ">Records behind",
+        ], html! {
+            @for node in &report.nodes {
+                tr {
+                    th scope="row" {
+                        bdi { (node.node) }
+                        @if report.node.as_deref() == Some(&*node.node) { span.hint { "wrote this page" } }
                     }
-                }
-                tbody {
-                    @for node in &report.nodes {
-                        tr {
-                            th scope="row" {
-                                bdi { (node.node) }
-                                @if report.node.as_deref() == Some(&*node.node) { span.hint { "wrote this page" } }
-                            }
-                            td { (role(node)) }
-                            td { bdi { (node.address) } } td { bdi { (node.version) } }
-                            td.number data-zero=[(node.term == 0).then_some("")] {
-                                @if node.term == 0 { "–" } @else { (format::count(node.term.into())) }
-                            }
-                            td.number { (node.tenure_left.map_or("–".to_owned(), format::age)) }
-                            (number(node.records_behind))
-                        }
+                    td { (role(node)) }
+                    td { bdi { (node.address) } } td { bdi { (node.version) } }
+                    td.number data-zero=[(node.term == 0).then_some("")] {
+                        @if node.term == 0 { "–" } @else { (format::count(node.term.into())) }
                     }
+                    td.number { (node.tenure_left.map_or("–".to_owned(), format::age)) }
+                    (number(node.records_behind))
                 }
             }
-        }
+        }))
     }
 }
 
@@ -146,28 +137,18 @@ fn state(server: &NatsServer) -> Markup {
 fn servers(log: Option<&ClusterLog>) -> Markup {
     let Some(log) = log else { return html! { p.hint { "The log cannot be asked for now." } } };
     html! {
-        div.table role="region" aria-label="NATS servers" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "NATS server" } th scope="col" { "Role" } th scope="col" { "State" }
-                        th.number scope="col" { "Records behind" } th.number scope="col" { "Last heard" }
-                    }
-                }
-                tbody {
-                    @for server in &log.servers {
-                        tr {
-                            th scope="row" { bdi { (server.name) } }
-                            td { (if server.leader { "leader" } else { "replica" }) }
-                            td { (state(server)) }
-                            (number(server.records_behind))
-                            td.number {
-                                (server.silent_for.map_or("–".to_owned(), |age| format!("{} ago", format::age(age))))
-                            }
-                        }
+        (table("NATS servers", "", &["NATS server", "Role", "State", ">Records behind", ">Last heard"], html! {
+            @for server in &log.servers {
+                tr {
+                    th scope="row" { bdi { (server.name) } }
+                    td { (if server.leader { "leader" } else { "replica" }) }
+                    td { (state(server)) }
+                    (number(server.records_behind))
+                    td.number {
+                        (server.silent_for.map_or("–".to_owned(), |age| format!("{} ago", format::age(age))))
                     }
                 }
             }
-        }
+        }))
     }
 }

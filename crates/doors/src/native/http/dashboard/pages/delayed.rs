@@ -7,7 +7,7 @@ use super::super::layout::{empty, heading};
 use super::super::sampler::{Snapshot, StreamRow};
 use super::super::view::{Page, Section, View};
 use super::List;
-use super::parts::{matches, number, page_of, pager, search, stream_link};
+use super::parts::{matches, number, page_of, pager, search, stream_link, table};
 
 pub(super) fn write(view: &View, snapshot: &Snapshot, list: &List) -> Page {
     let all: Vec<&StreamRow> = snapshot.streams.iter().filter(|row| row.delayed > 0).collect();
@@ -33,24 +33,14 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, list: &List) -> Page {
                     code { "forebay pub emails 'later' --delay 15m" } "."
                 }))
             } @else {
-                div.table role="region" aria-label="Streams with delayed messages" tabindex="0" {
-                    table {
-                        thead {
-                            tr {
-                                th scope="col" { "Stream" } th.number scope="col" { "Delayed" }
-                                th.number scope="col" { "Messages in all" }
-                            }
-                        }
-                        tbody {
-                            @for row in page_of(list, &rows) {
-                                tr {
-                                    th scope="row" { (stream_link(view, &row.name)) } (number(row.delayed))
-                                    (number(row.messages))
-                                }
-                            }
+                (table("Streams with delayed messages", "", &["Stream", ">Delayed", ">Messages in all"], html! {
+                    @for row in page_of(list, &rows) {
+                        tr {
+                            th scope="row" { (stream_link(view, &row.name)) } (number(row.delayed))
+                            (number(row.messages))
                         }
                     }
-                }
+                }))
             }
         }))
         (pager(list, rows.len()))

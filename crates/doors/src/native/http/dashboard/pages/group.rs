@@ -20,7 +20,7 @@ use super::super::view::{Page, Section, View, encoded};
 use super::Span;
 use super::action::{Action, Field, Sent};
 use super::overview::{OLDEST, sentence};
-use super::parts::{ago, number, rate, status};
+use super::parts::{ago, number, rate, status, table};
 use super::settings::Settings;
 use crate::native::service::Service;
 
@@ -222,25 +222,14 @@ fn outcomes(facts: &Facts) -> Markup {
         ("Dropped", of.dropped, counters.dropped),
     ];
     html! {
-        div.table role="region" aria-label="Outcomes" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Outcome" } th.number scope="col" { "Now" }
-                        th.number scope="col" { "1 minute" } th.number scope="col" { "15 minutes" }
-                        th.number scope="col" { "Since the start" }
-                    }
-                }
-                tbody {
-                    @for (name, rates, total) in rows.iter().filter(|(name, _, total)| *total > 0 || is_usual(name)) {
-                        tr {
-                            th scope="row" { (name) } (rate(rates.second)) (rate(rates.minute))
-                            (rate(rates.quarter_hour)) (number(*total))
-                        }
-                    }
+        (table("Outcomes", "", &["Outcome", ">Now", ">1 minute", ">15 minutes", ">Since the start"], html! {
+            @for (name, rates, total) in rows.iter().filter(|(name, _, total)| *total > 0 || is_usual(name)) {
+                tr {
+                    th scope="row" { (name) } (rate(rates.second)) (rate(rates.minute))
+                    (rate(rates.quarter_hour)) (number(*total))
                 }
             }
-        }
+        }))
     }
 }
 
@@ -338,42 +327,33 @@ fn consumers(view: &View, facts: &Facts) -> Markup {
     let mut rows: Vec<&ConsumerReport> = all.iter().collect();
     rows.sort_by_key(|consumer| std::cmp::Reverse((consumer.in_flight, consumer.acked)));
     html! {
-        div.table role="region" aria-label="Consumers" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Consumer" } th scope="col" { "Share of the work" }
-                        th.number scope="col" { "Acked" } th.number scope="col" { "Failed" }
-                        th.number scope="col" { "Holds" } th.number scope="col" { "Takes at most" }
-                        th.number scope="col" { "Median" } th.number scope="col" { "p99" } th scope="col" { "Since" }
-                    }
-                }
-                tbody {
-                    @for consumer in rows.iter().take(CONSUMERS) {
-                        @let share = consumer.acked as f64 / acked.max(1) as f64;
-                        tr {
-                            th scope="row" {
-                                bdi.name { (if consumer.name.is_empty() { "unnamed" } else { &consumer.name }) }
-                                span.hint {
-                                    (if consumer.bound == Bound::Connection { "connected" } else { "polling" })
-                                    @if let Some(address) = consumer.address { ", " (address) }
-                                }
-                            }
-                            td.share {
-                                (bar(share, "c-out", &format!("{:.0}% of the acks", share * 100.0))) span {
-                                    (format!("{:.0}%", share * 100.0))
-                                }
-                            }
-                            (number(consumer.acked)) (number(consumer.failed)) (number(consumer.in_flight))
-                            (credit(consumer))
-                            td.number { (time_of(consumer, |times| times.p50)) }
-                            td.number { (time_of(consumer, |times| times.p99)) }
-                            td.nowrap { (ago(view, consumer.joined.0)) }
+        (table("Consumers", "", &[
+            "Consumer", "Share of the work", ">Acked", ">Failed", ">Holds", ">Takes at most", ">Median",
+            ">p99", "Since",
+        ], html! {
+            @for consumer in rows.iter().take(CONSUMERS) {
+                @let share = consumer.acked as f64 / acked.max(1) as f64;
+                tr {
+                    th scope="row" {
+                        bdi.name { (if consumer.name.is_empty() { "unnamed" } else { &consumer.name }) }
+                        span.hint {
+                            (if consumer.bound == Bound::Connection { "connected" } else { "polling" })
+                            @if let Some(address) = consumer.address { ", " (address) }
                         }
                     }
+                    td.share {
+                        (bar(share, "c-out", &format!("{:.0}% of the acks", share * 100.0))) span {
+                            (format!("{:.0}%", share * 100.0))
+                        }
+                    }
+                    (number(consumer.acked)) (number(consumer.failed)) (number(consumer.in_flight))
+                    (credit(consumer))
+                    td.number { (time_of(consumer, |times| times.p50)) }
+                    td.number { (time_of(consumer, |times| times.p99)) }
+                    td.nowrap { (ago(view, consumer.joined.0)) }
                 }
             }
-        }
+        }))
         @if rows.len() > CONSUMERS {
             p.hint { "The first " (CONSUMERS) " of " (format::count(rows.len() as u64)) "." }
         }

@@ -14,7 +14,7 @@ use super::super::super::{message, report};
 use super::super::format;
 use super::super::layout::{command, heading};
 use super::super::view::{Page, Section, View};
-use super::parts::ago;
+use super::parts::{self, ago};
 use crate::native::service::Service;
 
 /// Characters of a body in a list.
@@ -71,27 +71,17 @@ pub(super) fn preview(text: &str) -> String {
 /// Messages of a stream.
 pub(super) fn table(view: &View, stream: &str, messages: &[StoredMessage]) -> Markup {
     html! {
-        div.table role="region" aria-label="Messages" tabindex="0" {
-            table.messages {
-                thead {
-                    tr {
-                        th.number scope="col" { "Position" } th scope="col" { "Published" } th scope="col" { "Type" }
-                        th scope="col" { "Key" } th scope="col" { "Body" }
-                    }
-                }
-                tbody {
-                    @for message in messages {
-                        tr {
-                            td.number { a href=(view.message(stream, message.seq)) { (format::count(message.seq)) } }
-                            td.nowrap { (ago(view, message.published_at.0)) }
-                            td { bdi { (message.kind.as_deref().unwrap_or_default()) } }
-                            td.key-cell { bdi { (message.key.as_deref().unwrap_or_default()) } }
-                            td.payload { bdi { (preview(&body_of(message).text)) } }
-                        }
-                    }
+        (parts::table("Messages", "messages", &[">Position", "Published", "Type", "Key", "Body"], html! {
+            @for message in messages {
+                tr {
+                    td.number { a href=(view.message(stream, message.seq)) { (format::count(message.seq)) } }
+                    td.nowrap { (ago(view, message.published_at.0)) }
+                    td { bdi { (message.kind.as_deref().unwrap_or_default()) } }
+                    td.key-cell { bdi { (message.key.as_deref().unwrap_or_default()) } }
+                    td.payload { bdi { (preview(&body_of(message).text)) } }
                 }
             }
-        }
+        }))
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::format;
 use super::super::layout::{figure, heading};
 use super::super::sampler::Snapshot;
 use super::super::view::{Page, Section, View};
-use super::parts::ago;
+use super::parts::{ago, table};
 use crate::native::node::{LogLine, NodeFacts, SettingRow};
 
 /// Lines of the log on the page.
@@ -22,14 +22,14 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, facts: Option<&NodeFacts>)
             section aria-labelledby="commits-title" {
                 h2 #commits-title { "Commit times" } (view.live("commits", "", commits(snapshot)))
             }
+            section aria-labelledby="build-title" {
+                h2 #build-title { "Server" } (view.live("build", "", build(view, snapshot, facts)))
+            }
             section aria-labelledby="journal-title" {
                 h2 #journal-title { "Journal" } (view.live("journal", "", journal(snapshot)))
             }
             section aria-labelledby="memory-title" {
                 h2 #memory-title { "Memory and files" } (view.live("memory", "", memory(snapshot)))
-            }
-            section aria-labelledby="build-title" {
-                h2 #build-title { "Server" } (view.live("build", "", build(view, snapshot, facts)))
             }
         }
         @if let Some(facts) = facts {
@@ -162,20 +162,15 @@ fn build(view: &View, snapshot: &Snapshot, facts: Option<&NodeFacts>) -> Markup 
 fn lines(view: &View, log: &[LogLine]) -> Markup {
     html! {
         @if log.is_empty() { p.hint { "The log has no lines yet." } } @else {
-            div.table role="region" aria-label="Recent log" tabindex="0" {
-                table.log {
-                    thead { tr { th scope="col" { "When" } th scope="col" { "Level" } th scope="col" { "Line" } } }
-                    tbody {
-                        @for line in log.iter().rev().take(LINES) {
-                            tr {
-                                td.nowrap { (ago(view, line.at)) }
-                                td { span class=(format!("status {}", colour(line.level))) { (line.level) } }
-                                td.line { bdi { (line.text) } }
-                            }
-                        }
+            (table("Recent log", "log", &["When", "Level", "Line"], html! {
+                @for line in log.iter().rev().take(LINES) {
+                    tr {
+                        td.nowrap { (ago(view, line.at)) }
+                        td { span class=(format!("status {}", colour(line.level))) { (line.level) } }
+                        td.line { bdi { (line.text) } }
                     }
                 }
-            }
+            }))
         }
     }
 }
@@ -190,22 +185,17 @@ fn colour(level: &str) -> &'static str {
 
 fn settings(rows: &[SettingRow]) -> Markup {
     html! {
-        div.table role="region" aria-label="Settings" tabindex="0" {
-            table.server-settings {
-                thead { tr { th scope="col" { "Setting" } th scope="col" { "Value" } th scope="col" { "From" } } }
-                tbody {
-                    @for row in rows {
-                        tr {
-                            th scope="row" { span.name title=(row.help) { (row.name) } }
-                            td.line { bdi { (row.value) } }
-                            td.nowrap {
-                                @if row.is_default { span.hint { "default" } } @else { bdi { (row.origin) } }
-                            }
-                        }
+        (table("Settings", "server-settings", &["Setting", "Value", "From"], html! {
+            @for row in rows {
+                tr {
+                    th scope="row" { span.name title=(row.help) { (row.name) } }
+                    td.line { bdi { (row.value) } }
+                    td.nowrap {
+                        @if row.is_default { span.hint { "default" } } @else { bdi { (row.origin) } }
                     }
                 }
             }
-        }
+        }))
         p.hint { "The same on the command line: " code { "forebay config show" } ", with the flags of the server." }
     }
 }

@@ -1,4 +1,4 @@
-//! Parked messages: of all groups, and of one, by reason, with the calls to replay or discard a selection.
+//! Parked messages: of all groups, and of one, by reason, with the calls to replay, move or discard a selection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,6 +32,43 @@ const REASONS_OF_GROUP: usize = 50;
 const SEARCHED: u64 = 2_000;
 /// Jobs on the page, the last ones.
 const JOBS: usize = 8;
+/// Streams that the page names as destinations of a move. Others can be typed.
+const DESTINATIONS: usize = 200;
+
+/// A job that the page offers for a selection.
+struct Offer {
+    /// Its word on the command line and in addresses of the API.
+    work: &'static str,
+    label: &'static str,
+    text: &'static str,
+    /// It cannot be undone, so the page asks for the name of the group.
+    is_dangerous: bool,
+    has_destination: bool,
+}
+
+const OFFERS: [Offer; 3] = [
+    Offer {
+        work: "replay",
+        label: "Replay",
+        text: "They are delivered again, with all their retries.",
+        is_dangerous: false,
+        has_destination: false,
+    },
+    Offer {
+        work: "move",
+        label: "Move",
+        text: "Each is published to the other stream and leaves this group, in one step.",
+        is_dangerous: false,
+        has_destination: true,
+    },
+    Offer {
+        work: "discard",
+        label: "Discard",
+        text: "They are dropped for this group. This cannot be undone.",
+        is_dangerous: true,
+        has_destination: false,
+    },
+];
 
 /// Which parked messages of a group are shown.
 #[derive(Debug, Clone, Default)]
@@ -149,8 +186,8 @@ pub(super) fn write_all(
         (view.live("parked", "", html! {
             @if rows.is_empty() {
                 (empty("Nothing is parked", html! {
-                    "Messages that cannot be processed are kept here, with the reason, until they are replayed or "
-                    "discarded."
+                    "Messages that cannot be processed are kept here, with the reason, until they are replayed, moved "
+                    "or discarded."
                 }))
             }
             div.cards {
@@ -255,7 +292,7 @@ fn has_text(parked: &Parked, text: Option<&str>) -> bool {
         })
 }
 
-pub(super) fn write(view: &View, facts: &Facts, filter: &Filter) -> Page {
+pub(super) fn write(view: &View, facts: &Facts, snapshot: &Snapshot, filter: &Filter) -> Page {
     let (stream, group) = (facts.group.stream.as_str(), facts.group.name.as_str());
     let full = format!("{stream}/{group}");
     let content = html! {
@@ -290,8 +327,11 @@ pub(super) fn write(view: &View, facts: &Facts, filter: &Filter) -> Page {
                 }
             }
         }
-        (dialog(view, facts, "replay", "Replay", &full, filter))
-        (dialog(view, facts, "discard", "Discard", &full, filter))
+        datalist #destinations {
+            @let others = snapshot.streams.iter().filter(|other| other.name != stream);
+            @for other in others.take(DESTINATIONS) { option value=(other.name) {} }
+        }
+        @for offer in &OFFERS { (dialog(view, facts, offer, &full, filter)) }
     };
     let trail = vec![("Parked".to_owned(), view.to("ui/parked")), (full.clone(), view.group(stream, group))];
     Page { title: format!("Parked in {full}"), section: Section::Parked, trail, content }
@@ -329,15 +369,14 @@ fn selection(view: &View, facts: &Facts, filter: &Filter) -> Markup {
         div.selection data-selection {
             div.toolbar {
                 label.check { input type="checkbox" data-select-all; " All on this page" }
-                span.hint data-selected-count aria-live="polite" { "None selected" }
-                button type="button" data-open="replay" data-of="selected" disabled { "Replay selected" }
-                button.danger type="button" data-open="discard" data-of="selected" disabled { "Discard selected" }
-                span.spacer {}
-                button type="button" data-open="replay" data-of="all" {
-                    @if filter.is_selection() { "Replay all that match" } @else { "Replay all" }
+                div.scope role="group" aria-label="Selected messages" {
+                    span.hint data-selected-count aria-live="polite" { "None selected" }
+                    (buttons("selected", "selected", true))
                 }
-                button.danger type="button" data-open="discard" data-of="all" {
-                    @if filter.is_selection() { "Discard all that match" } @else { "Discard all" }
+                @let all = if filter.is_selection() { "all that match" } else { "all" };
+                div.scope role="group" aria-label="All messages" {
+                    span.hint { (if filter.is_selection() { "All that match" } else { "All" }) }
+                    (buttons("all", all, false))
                 }
             }
             div.table role="region" aria-label="Parked messages" tabindex="0" {
@@ -387,6 +426,16 @@ fn selection(view: &View, facts: &Facts, filter: &Filter) -> Markup {
     }
 }
 
+/// The jobs that a set of messages can be given to.
+fn buttons(of: &str, words: &str, disabled: bool) -> Markup {
+    html! {
+        @for Offer { work, label, is_dangerous, .. } in &OFFERS {
+            button.danger[*is_dangerous] type="button" data-open=(work) data-of=(of) disabled[disabled]
+                aria-label=(format!("{label} {words}")) { (label) }
+        }
+    }
+}
+
 fn key_of(parked: &Parked) -> &str {
     parked.message.as_ref().and_then(|message| message.key.as_deref()).unwrap_or_default()
 }
@@ -400,30 +449,36 @@ fn beginning_of(parked: &Parked) -> String {
 }
 
 /// A call on a selection: first it is only counted, then it is done, with a rate.
-fn dialog(view: &View, facts: &Facts, work: &str, label: &str, full: &str, filter: &Filter) -> Markup {
+fn dialog(view: &View, facts: &Facts, offer: &Offer, full: &str, filter: &Filter) -> Markup {
     let (stream, group) = (encoded(facts.group.stream.as_str()), encoded(facts.group.name.as_str()));
-    let title = format!("{work}-title");
-    let text = match work {
-        "replay" => "They are delivered again, with all their retries.",
-        _ => "They are dropped for this group. This cannot be undone.",
-    };
+    let Offer { work, label, text, is_dangerous, has_destination } = *offer;
+    let id = |part: &str| format!("{work}-{part}");
     let head = format!("forebay parked {work} {}", format::shell(full));
-    let address = view.to(&format!("subscriptions/{stream}/{group}/parked/{work}"));
+    let address = |work: &str| view.to(&format!("subscriptions/{stream}/{group}/parked/{work}"));
     html! {
-        dialog id=(work) aria-labelledby=(title) {
-            form method="dialog" data-parked-job data-address=(address)
+        dialog id=(work) aria-labelledby=(id("title")) {
+            // Every job counts alike, and a replay does so without a destination.
+            form method="dialog" data-parked-job data-address=(address(work)) data-count=(address("replay"))
                 data-selection=(filter.selection()) data-head=(head) data-options=(filter.options()) {
-                h2 id=(title) { (label) " parked messages" }
+                h2 id=(id("title")) { (label) " parked messages" }
                 p { b data-matched { "…" } " " span data-matched-word { "messages match" } ". " (text) }
+                @if has_destination {
+                    div.field {
+                        label for=(id("to")) { "To the stream" }
+                        input id=(id("to")) name="to" type="text" list="destinations" required autocomplete="off"
+                            spellcheck="false" placeholder="an existing stream";
+                    }
+                }
                 div.field {
-                    label for=(format!("{work}-rate")) { "No faster than, messages a second" }
-                    input id=(format!("{work}-rate")) name="rate" type="number" min="0.1" step="any"
+                    label for=(id("rate")) { "No faster than, messages a second" }
+                    input id=(id("rate")) name="rate" type="number" min="0.1" step="any"
                         placeholder="as fast as possible";
                 }
-                @if work == "discard" {
+                @if is_dangerous {
                     div.field {
-                        label for="discard-confirm" { "Type " code { (full) } " to confirm" }
-                        input #discard-confirm type="text" autocomplete="off" spellcheck="false" data-confirm=(full);
+                        label for=(id("confirm")) { "Type " code { (full) } " to confirm" }
+                        input id=(id("confirm")) type="text" autocomplete="off" spellcheck="false"
+                            data-confirm=(full);
                     }
                 }
                 p.command-title { "The same on the command line" }
@@ -431,7 +486,7 @@ fn dialog(view: &View, facts: &Facts, work: &str, label: &str, full: &str, filte
                 p.error role="alert" data-error hidden {}
                 div.buttons {
                     button.quiet type="button" data-close { "Cancel" }
-                    button type="submit" disabled class=(if work == "discard" { "danger" } else { "primary" }) {
+                    button type="submit" disabled class=(if is_dangerous { "danger" } else { "primary" }) {
                         (label)
                     }
                 }
@@ -444,7 +499,7 @@ fn work_of(job: &JobReport) -> &'static str {
     match job.work {
         Work::Replay => "Replay",
         Work::Discard => "Discard",
-        Work::Move { .. } => "Move",
+        Work::Move { .. } | Work::MoveParked { .. } => "Move",
     }
 }
 
@@ -481,17 +536,20 @@ fn jobs(view: &View, facts: &Facts) -> Markup {
                         @let words = format!("{ended} of {}", job.matched);
                         @let cancel = view.to(&format!("subscriptions/{stream}/{group}/jobs/{}", job.id.0));
                         li data-state=(state) data-job=(job.id.0) {
-                            span.job-name { (work) " " (job.id.0) }
+                            span.job-name {
+                                (work) " " (job.id.0) @if let Some(to) = job.work.to() { " to " bdi { (to) } }
+                            }
                             (bar(ended as f64 / job.matched.max(1) as f64, colour, &words))
                             span.job-count {
                                 (format::count(ended)) " of " (format::count(job.matched)) @if job.failed > 0 {
                                     ", " (format::count(job.failed)) " not parked any more"
                                 }
+                                @if let JobState::Failed { why, .. } = &job.state { ": " (why) }
                             }
                             span class=(class_of(state)) {
                                 (state)
                             }
-                            @if state == "running" && work != "Move" {
+                            @if state == "running" && job.work.is_about_parked() {
                                 button.quiet type="button" data-cancel=(cancel) {
                                     "Cancel"
                                 }

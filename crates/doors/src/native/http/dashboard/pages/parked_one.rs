@@ -154,6 +154,19 @@ fn actions<'a>(view: &View, facts: &Facts, full: &str) -> Vec<Action<'a>> {
             )
         },
         Action {
+            fields: vec![Field::new("to", "To the stream", Sent::Text).required()],
+            options: " --to {to}",
+            done: "Moved",
+            ..base(
+                "move-one",
+                "Move",
+                "Move this message",
+                "It is published to the other stream and leaves this group, in one step. The stream must exist.",
+                "move",
+                format!("forebay parked move {shell} {seq}"),
+            )
+        },
+        Action {
             confirm: Some(seq.to_string()),
             done: "Discarded",
             ..base(

@@ -21,6 +21,28 @@ pub(super) fn status(status: GroupStatus) -> Markup {
     html! { span class=(format!("status {class}")) { (word) } }
 }
 
+/// A table that scrolls by itself on a narrow screen. A column with `>` before its name has numbers; the name of one
+/// with `~` is only read aloud.
+pub(super) fn table(label: &str, class: &str, columns: &[&str], rows: Markup) -> Markup {
+    html! {
+        div.table role="region" aria-label=(label) tabindex="0" {
+            table class=[Some(class).filter(|class| !class.is_empty())] {
+                thead {
+                    tr {
+                        @for name in columns {
+                            @if let Some(name) = name.strip_prefix('>') { th.number scope="col" { (name) } }
+                            @else if let Some(name) = name.strip_prefix('~') {
+                                th scope="col" { span.hidden { (name) } }
+                            } @else { th scope="col" { (name) } }
+                        }
+                    }
+                }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
 /// A number in a cell, quiet if it is zero.
 pub(super) fn number(value: u64) -> Markup {
     html! { td.number data-zero=[(value == 0).then_some("")] title=[(value > 9_999).then(|| format::count(value))] {
