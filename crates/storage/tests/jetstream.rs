@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::types::{Position, Timestamp};
-use forebay_storage::conformance::{SHARD, Subject};
+use forebay_storage::conformance::{SHARD, Subject, Takeovers};
 use forebay_storage::engine::{Engine as _, Frame, ReadBudget, StorageError};
 use forebay_storage::engine_conforms;
 use forebay_storage::jetstream::{Claimant, JetStreamConfig, JetStreamEngine, JetStreamError};
@@ -86,8 +86,19 @@ macro_rules! subject {
                 let number = std::env::var("FOREBAY_TEST_TAKEOVERS");
                 number.ok().and_then(|number| number.parse().ok()).unwrap_or(10)
             }
+
+            fn played(&self, takeovers: &Takeovers) {
+                tell($count, takeovers);
+            }
         }
     };
+}
+
+#[allow(clippy::print_stderr)]
+fn tell(servers: usize, takeovers: &Takeovers) {
+    assert!(takeovers.reported > 0, "owners were busy: {takeovers:?}");
+    assert!(takeovers.void > 0, "frames were on their way: {takeovers:?}");
+    eprintln!("NATS servers: {servers}, {takeovers:?}");
 }
 
 subject!(OneServer, 1);

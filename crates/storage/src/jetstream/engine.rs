@@ -242,12 +242,16 @@ impl JetStreamEngine {
         let start = claimed.known.start().position;
         let shared = Arc::new(Shared::new(claimed.known));
         let (orders, queue) = mpsc::channel(FRAMES_MAX);
+        #[cfg_attr(not(test), allow(unused_mut, reason = "only a test plants a fault"))]
+        let mut pipeline = Pipeline::new(epoch, sequence, WINDOW);
+        #[cfg(test)]
+        (pipeline.believes_every_answer = self.config.believes_every_answer);
         let keeper = Keeper {
             link: self.link.clone(),
             id: self.id.clone(),
             owner: self.config.claimant.clone(),
             ending: claimed.ending,
-            pipeline: Pipeline::new(epoch, sequence, WINDOW),
+            pipeline,
             scribe: Scribe { epoch, number: 0, chain: claimed.chain, end, part_bytes: PART_BYTES },
             index: claimed.index,
             shared: shared.clone(),
