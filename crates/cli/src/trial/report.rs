@@ -212,3 +212,60 @@ impl Spread {
         json!({ "min": self.min, "median": self.median, "max": self.max })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(fault: Fault, terms: (u32, u32), delivery: u64) -> Event {
+        Event {
+            at: Duration::ZERO,
+            fault,
+            target: "node a".to_owned(),
+            owners: ("a", "b"),
+            terms,
+            delivery: Duration::from_secs(delivery),
+            confirmation: Duration::from_secs(delivery + 1),
+        }
+    }
+
+    fn accounts(counts: Counts, stored: u64, events: Vec<Event>) -> Accounts {
+        let accounts =
+            Accounts { counts, unknown: 0, stored, waiting: 0, terms: (1, 3), events, problems: Vec::new() };
+        accounts.with(Vec::new())
+    }
+
+    #[test]
+    fn an_owner_changes_if_it_is_killed_and_not_by_an_election() {
+        assert_eq!(event(Fault::OwnerKilled, (1, 2), 4).problem(), None);
+        assert_eq!(event(Fault::NatsLeaderKilled, (1, 1), 4).problem(), None);
+        let problem = event(Fault::OwnerKilled, (1, 1), 4).problem();
+        assert!(problem.is_some_and(|text| text.contains("did not change the owner")));
+        let problem = event(Fault::OwnerKilled, (1, 3), 4).problem();
+        assert!(problem.is_some_and(|text| text.contains("more than once")));
+        let problem = event(Fault::NatsLeaderKilled, (1, 2), 4).problem();
+        assert!(problem.is_some_and(|text| text.contains("nats-leader-killed changed the owner")));
+    }
+
+    #[test]
+    fn accounts_that_do_not_add_up_are_problems() {
+        let good = Counts { published: 5, confirmed: 5, delivered: 5, ..Counts::default() };
+        assert_eq!(accounts(good, 5, Vec::new()).problems(), [""; 0]);
+        assert_eq!(accounts(good, 6, Vec::new()).problems(), ["1 message stored twice"]);
+        let lost = Counts { delivered: 3, lost: 2, ..good };
+        assert_eq!(accounts(lost, 5, Vec::new()).problems(), ["2 messages lost"]);
+        let open = Counts { confirmed: 4, delivered: 4, ..good };
+        assert_eq!(accounts(open, 4, Vec::new()).problems(), ["messages without an answer"]);
+    }
+
+    #[test]
+    fn times_are_gathered_by_fault() {
+        let good = Counts { published: 5, confirmed: 5, delivered: 5, ..Counts::default() };
+        let events = [4, 6, 5].map(|delivery| event(Fault::OwnerKilled, (1, 2), delivery));
+        let json = accounts(good, 5, events.to_vec()).json();
+        let times = &json["times"][0];
+        assert_eq!((&times["fault"], &times["count"]), (&json!("owner-killed"), &json!(3)));
+        assert_eq!(times["first_delivery"], json!({ "min": 4.0, "median": 5.0, "max": 6.0 }));
+        assert_eq!((&json["lost"], &json["changes_of_owner"]), (&json!(0), &json!(2)));
+    }
+}

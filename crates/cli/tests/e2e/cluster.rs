@@ -15,6 +15,7 @@ mod copy;
 #[path = "../../../storage/tests/jetstream/servers.rs"]
 #[allow(dead_code)]
 mod servers;
+mod trial;
 
 /// Longer than a takeover takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ mod alerts;
 mod bench;
 mod complete;
 mod connections;
-mod demo;
+pub(crate) mod demo;
 mod operate;
 #[cfg(feature = "sqs")]
 mod pages;
@@ -14,4 +14,4 @@ mod secrets;
 mod start;
 mod tls;
 mod tokens;
-mod work;
+pub(crate) mod work;
