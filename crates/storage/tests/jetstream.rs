@@ -214,6 +214,30 @@ fn a_standby_takes_over_at_once_from_an_owner_that_stopped_and_later_from_one_th
     });
 }
 
+/// Without this, all standbys of an owner that vanished would claim the log one after the other.
+#[test]
+fn a_standby_does_not_claim_a_log_that_another_one_claimed_a_moment_ago() {
+    run(async |servers| {
+        let name = unique();
+        let open = async |node| JetStreamEngine::open(config(&servers, &name, node)).await.expect("it opens");
+        let (first, second) = (open("a").await, open("b").await);
+        first.stand_by(|_| {}).await.expect("a new log is free");
+        second.stand_by(|_| {}).await.expect("it is still free");
+        let claim = first.claim(SHARD).await.expect("it can be claimed");
+        let late = second.claim(SHARD).await.err();
+        assert!(matches!(late, Some(StorageError::Fenced { epoch }) if epoch == claim.epoch), "{late:?}");
+        first.append(frame(1)).await.expect("the first is still the owner");
+        first.close().await;
+        let (third, fourth) = (open("c").await, open("d").await);
+        third.stand_by(|_| {}).await.expect("its owner has stopped");
+        fourth.stand_by(|_| {}).await.expect("its owner has stopped");
+        let claim = third.claim(SHARD).await.expect("it can be claimed");
+        let late = fourth.claim(SHARD).await.err();
+        assert!(matches!(late, Some(StorageError::Fenced { epoch }) if epoch == claim.epoch), "{late:?}");
+        third.append(frame(2)).await.expect("the third is the owner");
+    });
+}
+
 #[test]
 fn a_former_owner_learns_that_it_lost_the_log_without_appending() {
     run(async |servers| {
