@@ -12,6 +12,7 @@ use crate::rig::{Process, forebay};
 use servers::{Servers, unique};
 
 mod copy;
+mod doctor;
 #[path = "../../../storage/tests/jetstream/servers.rs"]
 #[allow(dead_code)]
 mod servers;
