@@ -70,8 +70,8 @@ pub(crate) struct Demo {
 
 pub(crate) fn run(options: &Demo, output: Output) -> anyhow::Result<()> {
     let plan = if options.quick { Plan::quick() } else { Plan::full() };
-    let folder = Folder::new()?;
-    let told = runtime()?.block_on(tell(options, plan, output, &folder.0));
+    let folder = Folder::new("demo")?;
+    let told = runtime()?.block_on(tell(options, plan, output, folder.path()));
     if let Err(error) = told {
         if error.downcast_ref::<PipeClosed>().is_some() {
             return Err(error);
@@ -140,21 +140,21 @@ fn report(accounts: &Accounts, stage: &Stage, on_terminal: bool, output: Output)
     print(&text)
 }
 
-/// Ends the demo early: a signal, or a key where keys are read one by one.
-struct Stop {
+/// Ends a demo or trial early: a signal, or a key where keys are read one by one.
+pub(crate) struct Stop {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     keys: Option<mpsc::Receiver<u8>>,
 }
 
 impl Stop {
-    fn new() -> anyhow::Result<Stop> {
+    pub(crate) fn new() -> anyhow::Result<Stop> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         let (interrupt, terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
         Ok(Stop { interrupt, terminate, keys: None })
     }
 
-    async fn wanted(&mut self) {
+    pub(crate) async fn wanted(&mut self) {
         let key = async {
             match &mut self.keys {
                 Some(keys) => while !matches!(keys.recv().await, Some(b'q' | b'Q' | 3 | 4) | None) {},
@@ -173,17 +173,21 @@ const REMOVE_TRIES: u32 = 100;
 const REMOVE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where everything lies. Goes when this is dropped.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> anyhow::Result<Folder> {
-        let path = std::env::temp_dir().join(format!("forebay-demo-{}", std::process::id()));
+    pub(crate) fn new(name: &str) -> anyhow::Result<Folder> {
+        let path = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path)
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
         Ok(Folder(path))
     }
 
-    fn keep(mut self) -> PathBuf {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn keep(mut self) -> PathBuf {
         std::mem::take(&mut self.0)
     }
 }

@@ -1,5 +1,7 @@
 //! `forebay doctor`: reports the contents of a data folder and its damage, and salvages the readable part.
 
+#[cfg(feature = "jetstream")]
+mod jetstream;
 pub(crate) mod report;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -29,14 +31,19 @@ Examples:
                                          write a new folder with everything that can be read
   forebay doctor --data plain --salvage sealed --encryption-key-file keys
                                          write an encrypted copy; also after a new key was put first in the file
+  forebay doctor --engine jetstream --cluster orders --nats nats://n1:4222,nats://n2:4222,nats://n3:4222
+                                         verify a log on NATS, also while nodes use it
+  forebay doctor --config forebay.toml   the log of a node
 
 The folder itself is never changed. The command reads everything that has a checksum, and restores the state
-in memory as a server would.
+in memory as a server would. Of a log on NATS it reads every record and verifies the checksums, the chain of hashes
+and the newest image; it changes nothing and does not restore the state.
 
 Exit codes:
-  0  the folder is sound; with --salvage, the new folder is
+  0  the folder or the log is sound; with --salvage, the new folder is
   3  the folder is in use by a server
-  4  the folder is damaged, from a newer release, or encrypted with a key that was not given
+  4  the folder or the log is damaged, from a newer release, or encrypted with a key that was not given
+  7  no NATS server answers
   1  anything else, such as a folder that does not exist";
 
 #[derive(Debug, Args)]
@@ -49,6 +56,9 @@ pub(crate) struct Doctor {
     salvage: Option<PathBuf>,
     #[command(flatten)]
     keys: KeyFlags,
+    #[cfg(feature = "jetstream")]
+    #[command(flatten)]
+    log: jetstream::LogFlags,
 }
 
 /// The JSON report of a salvage.
@@ -62,6 +72,15 @@ struct SalvageReport {
 }
 
 pub(crate) fn run(options: &Doctor, output: Output) -> anyhow::Result<()> {
+    #[cfg(feature = "jetstream")]
+    if let Some(settings) = options.log.settings()? {
+        if options.salvage.is_some() {
+            let error =
+                "--salvage needs a data folder; `forebay copy --from nats` copies a log on NATS to one";
+            return Err(anyhow::anyhow!(Exit::NotUnderstood).context(error));
+        }
+        return jetstream::run(&settings, output);
+    }
     if let Some(to) = &options.salvage {
         check_new(to, &options.data)?;
     }

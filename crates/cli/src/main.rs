@@ -30,6 +30,8 @@ mod serve;
 mod settings;
 mod signals;
 mod subscribe;
+#[cfg(feature = "jetstream")]
+mod trial;
 mod units;
 mod work;
 
@@ -117,7 +119,7 @@ enum Command {
     Key(commands::credential::Key),
     /// Create, list and revoke users with passwords, and change passwords.
     User(commands::credential::User),
-    /// Show a cluster: the owner of the log, the nodes, and the NATS servers.
+    /// Show a cluster: the owner of the log, the nodes, and the NATS servers. Or try one out on this machine.
     Cluster(commands::cluster::Cluster),
     /// Make keys for encryption at rest, and show which keys a data folder needs.
     Encryption(encryption::Encryption),
@@ -138,6 +140,10 @@ enum Command {
     /// Part of `demo`: one of its workers.
     #[command(hide = true)]
     DemoWorker(demo::worker::DemoWorker),
+    /// Part of `cluster try`: ends its processes if it is killed.
+    #[cfg(feature = "jetstream")]
+    #[command(hide = true)]
+    ClusterTryKeeper,
     /// Put load on a server and measure throughput, latencies and cost, and check that every message arrives.
     #[command(after_help = bench::EXAMPLES)]
     Bench(bench::Bench),
@@ -213,6 +219,8 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options, output),
         Command::DemoServer(sources) => demo::server::run(&sources),
         Command::DemoWorker(options) => demo::worker::run(&options),
+        #[cfg(feature = "jetstream")]
+        Command::ClusterTryKeeper => trial::keeper::run(),
         Command::Bench(options) => bench::run(&options, output),
         Command::Doctor(options) => doctor::run(&options, output),
         Command::Backup(options) => backup::back_up(&options, output),

@@ -252,7 +252,7 @@ impl Settings {
 
 /// The settings that were given as flags.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Flags(Vec<(&'static str, String)>);
+pub(crate) struct Flags(pub(crate) Vec<(&'static str, String)>);
 
 impl FromArgMatches for Flags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Flags, clap::Error> {

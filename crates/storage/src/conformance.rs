@@ -44,6 +44,19 @@ pub trait Subject {
     fn takeovers(&self) -> u64 {
         20
     }
+
+    /// What these takeovers were.
+    fn played(&self, _takeovers: &Takeovers) {}
+}
+
+/// The sum of the takeovers that were played.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Takeovers {
+    pub takeovers: u64,
+    /// Frames that former owners were told are durable.
+    pub reported: u64,
+    /// Frames of former owners that no later owner reads. None of them was reported.
+    pub void: u64,
 }
 
 fn frame(seq: u64, payload: &[u8]) -> Frame {
@@ -306,16 +319,17 @@ pub async fn a_new_owner_is_told_of_every_kept_message<S: Subject>(subject: S) {
     assert!(claim.runs.iter().all(|run| run.position < claim.end));
 }
 
-/// A takeover from an owner that is alive and busy: no frame that was reported as durable is missing, the new owner
-/// reads none that was not appended, and nothing of the former owner appears later.
+/// A takeover from an owner that is alive and busy: no frame that was reported as durable is void, the new owner
+/// reads none that is void or was not appended, and nothing of the former owner appears later.
 pub async fn takeovers_lose_no_reported_frame<S: Subject>(subject: S) {
     const ON_THEIR_WAY: usize = 32;
     let mut owner = subject.engine().await;
     owner.claim(SHARD).await.expect("it can be claimed");
     let (mut seq, mut log) = (0, Vec::new());
+    let mut played = Takeovers::default();
     for round in 0..subject.takeovers() {
         let Some(next) = subject.second_engine().await else { return };
-        let (mut reported, mut refused_by) = (Vec::new(), None);
+        let (mut reported, mut refused_by, mut late) = (Vec::new(), None, 0);
         let busy = async {
             let mut on_their_way = VecDeque::new();
             loop {
@@ -326,7 +340,7 @@ pub async fn takeovers_lose_no_reported_frame<S: Subject>(subject: S) {
                 let Some((seq, answer)) = on_their_way.pop_front() else { break };
                 match answer.await {
                     Ok(position) => {
-                        assert_eq!(refused_by, None, "after a refusal nothing is durable");
+                        late += u64::from(refused_by.is_some());
                         reported.push((position.get(), format!("entry {seq}")));
                     }
                     Err(StorageError::Fenced { epoch }) => refused_by = Some(epoch),
@@ -339,18 +353,28 @@ pub async fn takeovers_lose_no_reported_frame<S: Subject>(subject: S) {
         let found = read(&next, Position::START, ALL).await;
         let entries = |frame: &StoredFrame| String::from_utf8_lossy(&frame.entries).into_owned();
         let found: Vec<_> = found.iter().map(|frame| (frame.position, entries(frame))).collect();
-        assert!(found.starts_with(&log), "round {round}: the log of earlier owners has changed");
+        assert!(
+            found.starts_with(&log),
+            "round {round}: a frame is read that was void when the log was taken"
+        );
         let new = &found[log.len()..];
+        let void = reported.iter().filter(|frame| !new.contains(frame)).count();
+        assert_eq!(void, 0, "round {round}: frames that were reported as durable are void");
+        assert_eq!(late, 0, "round {round}: after a refusal nothing is durable");
         // Frames that were not reported may be there: their outcome was unknown. From now on they count.
-        assert!(new.starts_with(&reported), "round {round}: a reported frame is missing");
+        assert!(new.starts_with(&reported), "round {round}: reported frames are out of order");
         let first = seq + 1 - (reported.len() + ON_THEIR_WAY) as u64;
         let appended = (first..=seq).map(|seq| format!("entry {seq}"));
         assert!(new.iter().zip(appended).all(|((_, found), appended)| *found == appended));
         assert!(found.iter().all(|(position, _)| *position < claim.end), "nothing comes later");
         assert!(found.is_sorted_by(|one, other| one.0 < other.0), "no position is there twice");
+        played.takeovers += 1;
+        played.reported += reported.len() as u64;
+        played.void += (reported.len() + ON_THEIR_WAY - new.len()) as u64;
         log = found;
         owner = next;
     }
+    subject.played(&played);
 }
 
 /// Does two things at once, beginning with the first.

@@ -43,7 +43,7 @@ mod tests;
 
 pub use config::JetStreamConfig;
 pub use engine::{JetStreamEngine, LogState, Ownership, Survey};
-pub use inspect::JetStreamLog;
+pub use inspect::{JetStreamLog, LogDiagnosis};
 pub use link::Server;
 pub use open::JetStreamError;
 pub use presence::NodeState;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::types::{Position, Timestamp};
-use forebay_storage::conformance::{SHARD, Subject};
+use forebay_storage::conformance::{SHARD, Subject, Takeovers};
 use forebay_storage::engine::{Engine as _, Frame, ReadBudget, StorageError};
 use forebay_storage::engine_conforms;
 use forebay_storage::jetstream::{Claimant, JetStreamConfig, JetStreamEngine, JetStreamError};
@@ -86,8 +86,19 @@ macro_rules! subject {
                 let number = std::env::var("FOREBAY_TEST_TAKEOVERS");
                 number.ok().and_then(|number| number.parse().ok()).unwrap_or(10)
             }
+
+            fn played(&self, takeovers: &Takeovers) {
+                tell($count, takeovers);
+            }
         }
     };
+}
+
+#[allow(clippy::print_stderr)]
+fn tell(servers: usize, takeovers: &Takeovers) {
+    assert!(takeovers.reported > 0, "owners were busy: {takeovers:?}");
+    assert!(takeovers.void > 0, "frames were on their way: {takeovers:?}");
+    eprintln!("NATS servers: {servers}, {takeovers:?}");
 }
 
 subject!(OneServer, 1);
@@ -200,6 +211,30 @@ fn a_standby_takes_over_at_once_from_an_owner_that_stopped_and_later_from_one_th
         let claim = next.claim(SHARD).await.expect("it can be claimed");
         assert_eq!(claim.epoch.0, 2);
         drop(third);
+    });
+}
+
+/// Without this, all standbys of an owner that vanished would claim the log one after the other.
+#[test]
+fn a_standby_does_not_claim_a_log_that_another_one_claimed_a_moment_ago() {
+    run(async |servers| {
+        let name = unique();
+        let open = async |node| JetStreamEngine::open(config(&servers, &name, node)).await.expect("it opens");
+        let (first, second) = (open("a").await, open("b").await);
+        first.stand_by(|_| {}).await.expect("a new log is free");
+        second.stand_by(|_| {}).await.expect("it is still free");
+        let claim = first.claim(SHARD).await.expect("it can be claimed");
+        let late = second.claim(SHARD).await.err();
+        assert!(matches!(late, Some(StorageError::Fenced { epoch }) if epoch == claim.epoch), "{late:?}");
+        first.append(frame(1)).await.expect("the first is still the owner");
+        first.close().await;
+        let (third, fourth) = (open("c").await, open("d").await);
+        third.stand_by(|_| {}).await.expect("its owner has stopped");
+        fourth.stand_by(|_| {}).await.expect("its owner has stopped");
+        let claim = third.claim(SHARD).await.expect("it can be claimed");
+        let late = fourth.claim(SHARD).await.err();
+        assert!(matches!(late, Some(StorageError::Fenced { epoch }) if epoch == claim.epoch), "{late:?}");
+        third.append(frame(2)).await.expect("the third is the owner");
     });
 }
 

@@ -31,10 +31,18 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
+    /// Try a cluster out: three NATS servers and three nodes on this machine, load, faults, and the accounts.
+    #[cfg(feature = "jetstream")]
+    #[command(name = "try", after_help = crate::trial::EXAMPLES)]
+    Try(crate::trial::Try),
 }
 
 pub(crate) fn run(options: &Cluster, output: Output) -> anyhow::Result<()> {
-    let Command::Status { server } = &options.command;
+    let server = match &options.command {
+        Command::Status { server } => server,
+        #[cfg(feature = "jetstream")]
+        Command::Try(options) => return crate::trial::run(options, output),
+    };
     runtime()?.block_on(async {
         let mut http = Http::connect(server).await?;
         let reply = http.get("/cluster").await?;

@@ -101,7 +101,7 @@ impl ServerProcess {
 
 /// This same program, as one of the demo's processes: it inherits no settings from the environment and no standard
 /// input, and it is killed when it is dropped.
-pub(super) fn own_command(command: &str, log: &Path) -> anyhow::Result<Command> {
+pub(crate) fn own_command(command: &str, log: &Path) -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let log = File::options().create(true).append(true).open(log).context("cannot write a log")?;
     let mut own = Command::new(program);

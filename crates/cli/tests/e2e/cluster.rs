@@ -12,9 +12,11 @@ use crate::rig::{Process, forebay};
 use servers::{Servers, unique};
 
 mod copy;
+mod doctor;
 #[path = "../../../storage/tests/jetstream/servers.rs"]
 #[allow(dead_code)]
 mod servers;
+mod trial;
 
 /// Longer than a takeover takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -80,13 +80,21 @@ pub(crate) async fn look(link: &Link) -> Result<Seen, CallError> {
     Ok(seen)
 }
 
-/// Claims the log and reads it.
-pub(crate) async fn claim(link: &Link, config: &JetStreamConfig) -> Result<Claimed, StorageError> {
+/// Claims the log and reads it. `free` is the log as it was found to have no owner: a log that another node has claimed
+/// since then is not claimed. Without it the log is taken from any owner.
+pub(crate) async fn claim(
+    link: &Link,
+    config: &JetStreamConfig,
+    free: Option<Seen>,
+) -> Result<Claimed, StorageError> {
     let doing = "claim the log";
     let subject = link.subject(Kind::Claim);
     let mut epoch = Epoch(0);
     for _ in 0..TRIES {
-        let seen = link.persist(doing, || look(link)).await?;
+        let seen = match &free {
+            Some(seen) => seen.clone(),
+            None => link.persist(doing, || look(link)).await?,
+        };
         let floor = if seen.epoch.0 == 0 { config.epoch_floor.0 } else { 0 };
         epoch = Epoch(seen.epoch.0.max(floor) + 1);
         let (header, message) = record::claim(epoch, &config.claimant);
@@ -96,10 +104,13 @@ pub(crate) async fn claim(link: &Link, config: &JetStreamConfig) -> Result<Claim
                 tracing::debug!(%error, "a claim was not acknowledged");
                 tokio::time::sleep(PAUSE).await;
                 // It may be stored all the same.
-                let last = link.persist(doing, || link.last_of(&link.log, &subject)).await?;
-                match last.filter(|stored| stored.bytes == message.bytes) {
-                    Some(stored) => stored.sequence,
-                    None => continue,
+                match link.persist(doing, || link.last_of(&link.log, &subject)).await? {
+                    Some(stored) if stored.bytes == message.bytes => stored.sequence,
+                    Some(stored) if free.is_some() && stored.sequence > seen.claim => {
+                        let by = Header::decode(&stored.bytes).map_or(epoch, |header| header.epoch);
+                        return Err(StorageError::Fenced { epoch: by });
+                    }
+                    _ => continue,
                 }
             }
         };

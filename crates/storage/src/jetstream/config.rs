@@ -46,6 +46,9 @@ pub struct JetStreamConfig {
     pub terms_before: u64,
     /// A clock that never goes back.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// A planted fault: the writer's rule is switched off.
+    #[cfg(test)]
+    pub(crate) believes_every_answer: bool,
 }
 
 impl JetStreamConfig {
@@ -76,6 +79,8 @@ impl JetStreamConfig {
             unreachable_max: Duration::from_secs(15),
             terms_before: 0,
             clock: Arc::new(clock),
+            #[cfg(test)]
+            believes_every_answer: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The log on JetStream as an [`Engine`].
 
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use forebay_core::types::{Position, ShardId};
@@ -13,7 +13,7 @@ use crate::engine::{
     StorageError, StoredFrame, Tenure,
 };
 use crate::jetstream::JetStreamConfig;
-use crate::jetstream::claim::{self, Claimed};
+use crate::jetstream::claim::{self, Claimed, Seen};
 use crate::jetstream::images::{self, Images};
 use crate::jetstream::keeper::{Clock, Keeper, KeeperState, Order, Reply, Shared};
 use crate::jetstream::link::{CallError, Info, Link, Server};
@@ -46,6 +46,8 @@ pub struct JetStreamEngine {
     id: String,
     presence: Arc<Presence>,
     answers: AbortHandle,
+    /// The log as it was when it was found to have no owner. Held for the length of one look.
+    free: Mutex<Option<Seen>>,
     owned: OnceLock<Owned>,
 }
 
@@ -107,7 +109,8 @@ impl JetStreamEngine {
         let (link, id) = open::open(&config).await?;
         let presence = Arc::new(Presence::new(config.claimant.clone()));
         let answers = tokio::spawn(presence::answer(link.clone(), presence.clone())).abort_handle();
-        Ok(JetStreamEngine { config, link, id, presence, answers, owned: OnceLock::new() })
+        let (free, owned) = (Mutex::default(), OnceLock::new());
+        Ok(JetStreamEngine { config, link, id, presence, answers, free, owned })
     }
 
     /// Asks the servers and all nodes how they stand.
@@ -178,8 +181,10 @@ impl JetStreamEngine {
         let seen = claim::look(&self.link).await.map_err(Look::from)?;
         let now = (self.config.clock)();
         let silent = self.watched().look(now, info.last);
-        let is_free =
-            seen.epoch.0 == 0 || seen.released == Some(info.last) || silent >= silence(self.config.tenure);
+        // A claim that came after the end was asked for ends the silence.
+        let is_silent = silent >= silence(self.config.tenure) && seen.claim <= info.last;
+        let is_free = seen.epoch.0 == 0 || seen.released == Some(info.last) || is_silent;
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) = is_free.then(|| seen.clone());
         Ok((Ownership { epoch: seen.epoch.0, owner: seen.owner }, is_free))
     }
 
@@ -221,7 +226,8 @@ impl JetStreamEngine {
         if let Some(owned) = self.owned.get() {
             return Err(StorageError::Fenced { epoch: owned.epoch });
         }
-        let claimed = claim::claim(&self.link, &self.config).await?;
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let claimed = claim::claim(&self.link, &self.config, free).await?;
         let Claimed { epoch, sequence, end, .. } = claimed;
         let claimed_at = (self.config.clock)();
         let seen = self.watched().since.map_or(Duration::ZERO, |since| claimed_at.since(since));
@@ -242,12 +248,16 @@ impl JetStreamEngine {
         let start = claimed.known.start().position;
         let shared = Arc::new(Shared::new(claimed.known));
         let (orders, queue) = mpsc::channel(FRAMES_MAX);
+        #[cfg_attr(not(test), allow(unused_mut, reason = "only a test plants a fault"))]
+        let mut pipeline = Pipeline::new(epoch, sequence, WINDOW);
+        #[cfg(test)]
+        (pipeline.believes_every_answer = self.config.believes_every_answer);
         let keeper = Keeper {
             link: self.link.clone(),
             id: self.id.clone(),
             owner: self.config.claimant.clone(),
             ending: claimed.ending,
-            pipeline: Pipeline::new(epoch, sequence, WINDOW),
+            pipeline,
             scribe: Scribe { epoch, number: 0, chain: claimed.chain, end, part_bytes: PART_BYTES },
             index: claimed.index,
             shared: shared.clone(),

@@ -10,6 +10,11 @@
 //! - The first refusal, time-out or sequence that is off stops the pipeline. The owner reads the stream from the last
 //!   sequence that counted. Its own messages, in order, have arrived and count; void ones are passed by; a claim of
 //!   the next epoch ends the ownership. Then it sends the rest again.
+//! - The first message after the read goes alone until it counts. Messages of the attempt before may still be on
+//!   their way, and one that is stored takes the place that the next message expects. If all messages were sent again
+//!   at once, the refusal of the first would leave the others to be stored the same way, and that could go on for as
+//!   long as reads overtake messages. A message that goes alone leaves none behind, so every refusal uses up a message
+//!   of an earlier attempt, of which there are few.
 //!
 //! A [`Pipeline`] is a plain value. It is told of answers and reads, and says what to send.
 
@@ -41,10 +46,15 @@ pub(crate) struct Pipeline {
     /// Answers to an earlier attempt are ignored.
     attempt: u32,
     state: State,
+    /// The next message goes alone, because messages of an earlier attempt may be on their way.
+    is_probing: bool,
     /// The first message of the record that the queue begins with, if some of its parts count already.
     begun: Option<u64>,
+    /// Planted faults, to show that tests notice.
     #[cfg(test)]
     pub(crate) believes_every_answer: bool,
+    #[cfg(test)]
+    pub(crate) never_probes: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -107,9 +117,12 @@ impl Pipeline {
             left: 0,
             attempt: 0,
             state: State::Flowing,
+            is_probing: false,
             begun: None,
             #[cfg(test)]
             believes_every_answer: false,
+            #[cfg(test)]
+            never_probes: false,
         }
     }
 
@@ -141,7 +154,7 @@ impl Pipeline {
         let bytes = next.message.bytes.len();
         let has_room =
             self.sent < self.window.messages && self.sent_bytes.saturating_add(bytes) <= self.window.bytes;
-        if self.sent > 0 && !has_room {
+        if self.sent > 0 && (self.is_probing || !has_room) {
             return None;
         }
         let nth = self.sent as u64;
@@ -175,18 +188,23 @@ impl Pipeline {
 
     /// Takes the first message of the queue for stored.
     fn count(&mut self, sequence: u64, counted: &mut Vec<Counted>) {
-        let Some(Waiting { message, .. }) = self.queue.pop_front() else { return };
-        self.left += 1;
-        if self.sent > 0 {
-            self.sent -= 1;
-            self.sent_bytes -= message.bytes.len();
-        }
-        self.known = sequence;
+        let Some(message) = self.pop(sequence) else { return };
         let from = *self.begun.get_or_insert(sequence);
         if message.kind != Kind::Part {
             self.begun = None;
             counted.push(Counted { number: message.identity.number, from, sequence });
         }
+    }
+
+    fn pop(&mut self, sequence: u64) -> Option<Message> {
+        let Waiting { message, .. } = self.queue.pop_front()?;
+        self.left += 1;
+        if self.sent > 0 {
+            self.sent -= 1;
+            self.sent_bytes -= message.bytes.len();
+        }
+        (self.known, self.is_probing) = (sequence, false);
+        Some(message)
     }
 
     /// An answer is late, the connection was lost or the leader has changed: the stream has to be read.
@@ -227,6 +245,11 @@ impl Pipeline {
         }
         self.known = self.known.max(end);
         self.state = State::Flowing;
+        self.is_probing = true;
+        #[cfg(test)]
+        if self.never_probes {
+            self.is_probing = false;
+        }
         Ok(counted)
     }
 
@@ -234,10 +257,25 @@ impl Pipeline {
         self.queue.front().is_some_and(|first| first.message.identity == header.identity())
     }
 
-    /// The rule switched off, to show that tests notice.
+    /// The writer's rule switched off: an acknowledgement counts as it comes, whatever sequence it names, and a refusal
+    /// is no reason to doubt the acknowledgements behind it.
     #[cfg(test)]
-    fn believe(&self, index: usize, stored: Option<u64>) -> Vec<Counted> {
-        let number = self.queue[index].message.identity.number;
-        stored.into_iter().map(|sequence| Counted { number, from: sequence, sequence }).collect()
+    fn believe(&mut self, index: usize, stored: Option<u64>) -> Vec<Counted> {
+        /// Stands for a message that was refused.
+        const REFUSED: u64 = 0;
+        let sequence = stored.unwrap_or(REFUSED);
+        let waiting = &mut self.queue[index];
+        let is_news = waiting.stored.replace(sequence).is_none() && waiting.message.kind != Kind::Part;
+        let number = waiting.message.identity.number;
+        while let Some(sequence) =
+            self.queue.front().and_then(|first| first.stored.filter(|at| *at != REFUSED))
+        {
+            self.pop(sequence);
+        }
+        if self.sent > 0 && self.queue.iter().take(self.sent).all(|sent| sent.stored.is_some()) {
+            self.interrupt();
+        }
+        let is_news = is_news && sequence != REFUSED;
+        if is_news { vec![Counted { number, from: sequence, sequence }] } else { Vec::new() }
     }
 }

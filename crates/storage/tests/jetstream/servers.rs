@@ -120,8 +120,9 @@ impl Drop for Servers {
     }
 }
 
+/// The program, or `None` after a word that the test is skipped.
 #[allow(clippy::print_stderr)]
-fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     let program = std::env::var_os(PROGRAM).filter(|program| !program.is_empty()).map(PathBuf::from);
     if program.is_none() {
         let test = std::thread::current().name().unwrap_or("a test").to_owned();

@@ -23,7 +23,7 @@ fn demo(folder: &Folder, words: &[&str]) -> Child {
         .expect("the binary runs")
 }
 
-fn left_in(folder: &Folder) -> usize {
+pub(crate) fn left_in(folder: &Folder) -> usize {
     std::fs::read_dir(folder.path()).expect("the folder is there").count()
 }
 
@@ -51,7 +51,7 @@ fn nothing_is_lost_although_a_worker_and_the_server_are_killed() {
 }
 
 /// Processes that this one has started.
-fn children_of(process: u32) -> Vec<String> {
+pub(crate) fn children_of(process: u32) -> Vec<String> {
     let shown =
         Command::new("ps").args(["-A", "-o", "pid=,ppid=,stat="]).output().expect("there is a ps command");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -63,7 +63,7 @@ fn children_of(process: u32) -> Vec<String> {
     shown.lines().filter_map(child).collect()
 }
 
-fn lives(process: &str) -> bool {
+pub(crate) fn lives(process: &str) -> bool {
     let shown =
         Command::new("ps").args(["-o", "stat=", "-p", process]).output().expect("there is a ps command");
     let state = String::from_utf8_lossy(&shown.stdout);

@@ -21,8 +21,9 @@
 //! The fence and the tenure are explored apart: without time and with mishaps, and with time.
 //! `FOREBAY_MODEL_FRAMES` sets how many frames each owner appends beside the record that begins its term (1),
 //! `FOREBAY_MODEL_MISHAPS` how many messages and answers are lost or late, leaders change and reads lag in one history
-//! (1; half of it with time). `FOREBAY_MODEL_TICKS` sets how much time passes, in quarters of the tenure
-//! (6), and `FOREBAY_MODEL_READS` how often owners read the log again (2).
+//! (1; half of it with time). `FOREBAY_MODEL_TICKS` sets how much time passes, in quarters of the tenure (6). Owners
+//! read the log again as often as they have a reason to. That the exploration comes to an end shows that they do not do
+//! so for ever.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -41,6 +42,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// The successor waits for five ticks, so one that is gained by a fast clock does no harm.
 const TENURE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(500);
+/// More reads than any history of two owners has reason for.
+const READS_MAX: u8 = 6;
 const WINDOW: Window = Window { messages: 32, bytes: 1 << 20 };
 
 const KEPT: &str = "every frame that was reported is read by every later owner";
@@ -48,6 +51,7 @@ const VOID: &str = "no void frame is read";
 const READABLE: &str = "a takeover leaves a log that can be read";
 const ALONE: &str = "two owners never serve at the same time";
 const STALLED: &str = "nothing is handed out while a frame waits for too long";
+const ENDS: &str = "reading the log again comes to an end";
 const REPORTED: &str = "a frame of each owner is reported";
 const STRAY: &str = "a frame is stored behind the claim of the next owner";
 const TAKEN_OVER: &str = "the second owner serves";
@@ -63,6 +67,8 @@ enum Without {
     /// The fence before these rules: the expected sequence alone, acknowledgements that are believed as they come, and
     /// a reader that takes a frame of an older epoch behind a claim for damage.
     AllRules,
+    /// R3: after a read all messages are sent again at once.
+    Probing,
     Tenure,
     /// The successor serves at once.
     Waiting,
@@ -89,10 +95,6 @@ struct Budget {
     claims: u8,
     /// Messages and answers that are lost, answers that are given up, changes of the leader, and reads that lag.
     mishaps: u8,
-    /// A message that waits behind a refused one may be stored after its owner has read the log again, void, in the
-    /// place that the first message of the next attempt expects. That may repeat itself for as long as reads overtake
-    /// messages.
-    reads: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -103,6 +105,8 @@ struct World {
     nodes: [Node; 2],
     reported: BTreeSet<(Epoch, u64)>,
     budget: Budget,
+    /// How often an owner has read the log again.
+    reads: u8,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -255,13 +259,13 @@ fn bound(name: &str, default: u8) -> u8 {
 impl Protocol {
     /// The fence: which records count, and which are read.
     fn fence(without: Without) -> Protocol {
-        let budget = Budget { claims: 2, mishaps: bound("MISHAPS", 1), reads: bound("READS", 2) };
+        let budget = Budget { claims: 2, mishaps: bound("MISHAPS", 1) };
         Protocol { without, is_timed: false, frames: bound("FRAMES", 1), ticks: 0, drift: 0, budget }
     }
 
     /// The tenure: who serves at which time. A frame extends it as any other record does.
     fn tenure(without: Without) -> Protocol {
-        let budget = Budget { claims: 2, mishaps: bound("MISHAPS", 1) / 2, reads: bound("READS", 2) };
+        let budget = Budget { claims: 2, mishaps: bound("MISHAPS", 1) / 2 };
         let frames = bound("FRAMES", 1);
         Protocol { without, is_timed: true, frames, ticks: bound("TICKS", 6), drift: 1, budget }
     }
@@ -291,6 +295,7 @@ impl Protocol {
         let scribe = Scribe { epoch, number: 0, chain: header.hash(), end: walk.end, part_bytes: 1 << 20 };
         let mut pipeline = Pipeline::new(epoch, sequence, WINDOW);
         pipeline.believes_every_answer = matches!(self.without, Without::OrderOfAcks | Without::AllRules);
+        pipeline.never_probes = self.without == Without::Probing;
         let mut owner = Owner {
             scribe,
             pipeline,
@@ -427,7 +432,7 @@ impl Protocol {
     }
 
     fn read_again(&self, world: &mut World, at: usize, end: u64) {
-        world.budget.reads -= 1;
+        world.reads += 1;
         let Role::Owner(owner) = &mut world.nodes[at].role else { return };
         let known = owner.pipeline.known();
         let found = stored(&world.log).filter(|stored| stored.sequence > known && stored.sequence <= end);
@@ -454,7 +459,7 @@ impl Model for Protocol {
     fn init_states(&self) -> Vec<World> {
         let nodes = [Node::default(), Node::default()];
         let (log, reported, budget) = (Vec::new(), BTreeSet::new(), self.budget);
-        vec![World { log, unchecked: false, nodes, reported, budget }]
+        vec![World { log, unchecked: false, nodes, reported, budget, reads: 0 }]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -491,7 +496,7 @@ impl Model for Protocol {
                     if owner.pipeline.is_waiting() && world.budget.mishaps > 0 {
                         actions.push(Action::Interrupt(at));
                     }
-                    if owner.pipeline.state() == State::Reading && world.budget.reads > 0 {
+                    if owner.pipeline.state() == State::Reading {
                         actions.push(Action::Read(at));
                         if world.budget.mishaps > 0 && (world.log.len() as u64) > owner.pipeline.known() {
                             actions.push(Action::ReadNothing(at));
@@ -544,6 +549,7 @@ impl Model for Protocol {
             Property::always(READABLE, |model: &Protocol, world: &World| {
                 read(&world.log, model.without).is_ok()
             }),
+            Property::always(ENDS, |_: &Protocol, world: &World| world.reads <= READS_MAX),
             Property::sometimes(REPORTED, |_: &Protocol, world: &World| of(world, 1) && of(world, 2)),
             Property::sometimes(STRAY, |_: &Protocol, world: &World| {
                 let mut frames = headers(&world.log).filter(|(_, header)| header.kind == Kind::Frame);
@@ -607,6 +613,11 @@ fn at_no_time_two_owners_serve() {
 #[test]
 fn acknowledgements_that_are_believed_as_they_come_lose_reported_frames() {
     assert!(is_found(three_records(Without::OrderOfAcks), KEPT));
+}
+
+#[test]
+fn messages_that_are_all_sent_again_at_once_may_be_refused_for_ever() {
+    assert!(is_found(Protocol::fence(Without::Probing), ENDS));
 }
 
 #[test]
