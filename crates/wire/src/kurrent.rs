@@ -40,7 +40,7 @@ impl client::MetadataEntry {
         client::MetadataEntry { key: bytes::Bytes::from_static(key.as_bytes()), value: value.into() }
     }
 
-    /// The value of a key, as text. As in a map, the last entry of a key counts. `None` if there is none, or if it is
+    /// The value of a key, as text. As in a map, the last entry of a key counts. `None` without one, or if it is
     /// not UTF-8.
     pub fn find<'a>(entries: &'a [client::MetadataEntry], key: &str) -> Option<&'a str> {
         let entry = entries.iter().rev().find(|entry| entry.key == key.as_bytes())?;

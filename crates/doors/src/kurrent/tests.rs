@@ -167,14 +167,12 @@ async fn every_expectation_is_checked() {
 #[tokio::test]
 async fn a_write_is_stored_once_if_it_is_repeated_before_its_outcome_is_known() {
     let stage = Stage::new().await;
-    let begin = async || {
+    let begin = || {
         let events = vec![proposed(1, b"{}"), proposed(2, b"{}")];
-        let begun =
-            write::begin(&stage.door, &stage.caller, stage.stream.clone(), Expected::Any, events).await;
-        begun.map_err(write::Refused::status).expect("it is begun")
+        write::begin(&stage.door, &stage.caller, stage.stream.clone(), Expected::Any, events)
     };
-    let first = begin().await;
-    let second = begin().await;
+    let first = begin().await.map_err(write::Refused::status).expect("it is begun");
+    let second = begin().await.map_err(write::Refused::status).expect("it is begun");
     // Its client goes away, and it is stored all the same.
     drop(first);
     assert_eq!(last(second.await.map_err(write::Refused::status).expect("an outcome")), Ok(2));

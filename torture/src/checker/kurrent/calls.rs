@@ -128,7 +128,7 @@ impl View<'_> {
         }
         match log.and_then(|log| log.kept.get(&delivery.revision)) {
             None => {
-                report.add(Promise::Lost, delivery.at, format!("{what} came, and the log has it no more"))
+                report.add(Promise::Lost, delivery.at, format!("{what} came, and the log has it no more"));
             }
             Some(kept) if kept.number != delivery.number => {
                 report.add(

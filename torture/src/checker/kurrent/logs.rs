@@ -1,4 +1,4 @@
-//! Appends and readers: what was confirmed is there, once and where the writer expected it; and readers see each log in
+//! Appends and readers: confirmed events are there, once and where the writer expected them; readers see each log in
 //! its order, without a gap.
 
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ fn kept(kurrent: &Kurrent, name: &str, log: &Log, report: &mut Report) -> BTreeM
         let append = kurrent.appended.get(&number).filter(|event| kurrent.appends[&event.append].log == name);
         match append {
             None => {
-                report.add(Promise::Unexpected, kurrent.ended, format!("{what}, which no client appended"))
+                report.add(Promise::Unexpected, kurrent.ended, format!("{what}, which no client appended"));
             }
             Some(event) => {
                 let tries = &kurrent.appends[&event.append].tries;

@@ -305,7 +305,7 @@ impl Writer {
             proposed_messages: append.events.clone(),
             is_final: true,
         };
-        if append.events.len() < 2 || append.number % 4 != 0 {
+        if append.events.len() < 2 || !append.number.is_multiple_of(4) {
             return vec![whole];
         }
         let (first, rest) = append.events.split_at(1);

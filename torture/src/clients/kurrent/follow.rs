@@ -77,7 +77,7 @@ impl Reader {
                     }
                 }
                 Some(Content::Checkpoint(checkpoint)) => {
-                    self.after = After::Place(checkpoint.commit_position)
+                    self.after = After::Place(checkpoint.commit_position);
                 }
                 _ => {}
             }
