@@ -392,7 +392,13 @@ async fn consume_natively(
     done: Arc<AtomicU64>,
 ) -> Outcome<()> {
     let (requests, sent) = mpsc::unbounded_channel();
-    let open = v1::Open { stream: LOG.to_owned(), group, consumer: "bench".to_owned(), credit: BUFFER };
+    let open = v1::Open {
+        stream: LOG.to_owned(),
+        group,
+        consumer: "bench".to_owned(),
+        credit: BUFFER,
+        ..Default::default()
+    };
     requests.send(v1::ConsumeRequest { open: Some(open), ..Default::default() })?;
     let mut replies = client.consume(UnboundedReceiverStream::new(sent)).await?.into_inner();
     while let Some(reply) = replies.message().await? {

@@ -27,6 +27,7 @@ fn verb_of(work: &Work) -> &'static str {
         Work::Replay => "replay",
         Work::Discard => "discard",
         Work::Move { .. } => "move",
+        Work::MoveParked { .. } => "move-parked",
     }
 }
 
