@@ -40,6 +40,7 @@ const CONTRACT: &str = "
     GET /streams/{stream}/groups/{group}/parked/reasons
     GET /streams/{stream}/groups/{group}/parked/{seq}
     POST /streams/{stream}/groups/{group}/parked/replay
+    POST /streams/{stream}/groups/{group}/parked/move
     POST /streams/{stream}/groups/{group}/parked/discard
     POST /streams/{stream}/groups/{group}/parked/{seq}/resubmit
     GET /streams/{stream}/groups/{group}/jobs
