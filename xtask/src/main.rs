@@ -45,8 +45,7 @@ Commands:
   torture Kill the real server again and again: [--minutes N] [--runs N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
   wear    Run the tests of scarce memory, descriptors, floods and noisy clients with their full counts
-  bench   Measure: [cost|journal|backlog|deep|turns|e2e|restart|crowd|sdk|soak|sqs|kurrent|polls|peers|
-          python|callgrind] ...
+  bench   Measure a workload of bench/README.md: [cost|journal|e2e|sdk|sqs|kurrent|peers|callgrind|...] ...
   fuzz    Try changed inputs on every decoder that runs before a client is known: [--minutes N]
   proto   Generate the code of the protocol anew, after a change to proto/
   tidy    Check the project's own rules over the source tree
