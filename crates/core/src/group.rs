@@ -315,6 +315,12 @@ impl Group {
         View { ledger, settings, members, stream }
     }
 
+    /// The group was created just now.
+    pub(crate) fn created(&mut self, now: Timestamp, stream: &Stream) {
+        self.reopened(now, stream);
+        self.paces.group = self.settings.rate.map(|rate| Pace::new(now, rate));
+    }
+
     /// Recovery is over: builds the derived state that is not in the log.
     pub(crate) fn reopened(&mut self, now: Timestamp, stream: &Stream) {
         self.ledger.reopened();
@@ -329,7 +335,7 @@ impl Group {
         }
         self.members.orphan(self.ledger.standing().leased());
         self.checkpoint = Checkpoint::at(self.ledger.progress().floor());
-        self.paces.group = self.settings.rate.map(|rate| Pace::starting(now, rate));
+        self.paces.group = self.settings.rate.map(|rate| Pace::reopened(now, rate));
         self.start_job_paces(now);
         self.begin_anew(stream);
     }

@@ -34,9 +34,14 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Starts with nothing saved. How many went just before a restart is not known any more, and a full
-    /// burst on top of them would break the promise.
-    pub(crate) fn starting(now: Timestamp, rate: Rate) -> Pace {
+    /// A new pace: its burst may go at once.
+    pub(crate) fn new(now: Timestamp, rate: Rate) -> Pace {
+        Pace { rate, saved: saved_max(rate), since: now }
+    }
+
+    /// A pace with nothing saved, as after a restart: how many went just before is not known any more, and a
+    /// full burst on top of them would break the promise.
+    pub(crate) fn reopened(now: Timestamp, rate: Rate) -> Pace {
         Pace { rate, saved: 0, since: now }
     }
 
@@ -135,7 +140,7 @@ mod tests {
         ) {
             let mut now = Timestamp(1_700_000_000_000_000);
             let mut rate = Rate { per_second: first, burst };
-            let mut pace = Pace::starting(now, rate);
+            let mut pace = Pace::new(now, rate);
             // What the rates alone allow since the begin, and what went when they allowed so much.
             let mut allowed = 0.0;
             let mut spent: Vec<(f64, u32, u64)> = Vec::new();
@@ -157,7 +162,7 @@ mod tests {
                         rate = Rate { per_second, burst };
                         pace.change(now, rate);
                     }
-                    Op::Restart => pace = Pace::starting(now, rate),
+                    Op::Restart => pace = Pace::reopened(now, rate),
                 }
             }
             for (from, &(before, burst, _)) in spent.iter().enumerate() {
@@ -174,7 +179,7 @@ mod tests {
         #[test]
         fn nothing_is_lost_to_rounding(per_second in per_second(), steps in 1u64..2_000) {
             let start = Timestamp(1_700_000_000_000_000);
-            let mut pace = Pace::starting(start, Rate { per_second, burst: 20_000_000 });
+            let mut pace = Pace::reopened(start, Rate { per_second, burst: 20_000_000 });
             let mut sum = 0;
             let mut now = start;
             for _ in 0..steps {
@@ -190,8 +195,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_starts_empty_and_saves_up_to_its_burst() {
-        let mut pace = Pace::starting(Timestamp(1_000_000), Rate { per_second: 10.0, burst: 5 });
+    fn a_new_pace_begins_with_its_burst() {
+        let mut pace = Pace::new(Timestamp(1_000_000), Rate { per_second: 0.25, burst: 10 });
+        assert_eq!(pace.available(Timestamp(1_000_000)), 10);
+        pace.spend(Timestamp(1_000_000), 10);
+        assert_eq!(pace.next_at(), Timestamp(5_000_000));
+    }
+
+    #[test]
+    fn a_pace_starts_empty_after_a_restart_and_saves_up_to_its_burst() {
+        let mut pace = Pace::reopened(Timestamp(1_000_000), Rate { per_second: 10.0, burst: 5 });
         assert_eq!(pace.available(Timestamp(1_000_000)), 0);
         assert_eq!(pace.next_at(), Timestamp(1_100_000));
         assert_eq!(pace.available(Timestamp(1_100_000)), 1);
@@ -206,12 +219,12 @@ mod tests {
     #[test]
     fn odd_rates_do_no_harm() {
         for per_second in [0.0, -1.0, f64::NAN] {
-            let mut pace = Pace::starting(Timestamp(5), Rate { per_second, burst: 5 });
+            let mut pace = Pace::reopened(Timestamp(5), Rate { per_second, burst: 5 });
             assert_eq!(pace.available(Timestamp(u64::MAX)), 0);
             assert_eq!(pace.next_at(), Timestamp(u64::MAX));
             pace.spend(Timestamp(6), u64::MAX);
         }
-        let mut pace = Pace::starting(Timestamp(0), Rate { per_second: f64::INFINITY, burst: u32::MAX });
+        let mut pace = Pace::reopened(Timestamp(0), Rate { per_second: f64::INFINITY, burst: u32::MAX });
         assert_eq!(pace.available(Timestamp(1_000_000)), 10_000_000);
         assert_eq!(pace.available(Timestamp(u64::MAX)), u64::from(u32::MAX));
         pace.spend(Timestamp(1_000_000), 10_000_000);

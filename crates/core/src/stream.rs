@@ -268,9 +268,14 @@ impl Stream {
         assert!(!both, "an expired message does not wait for its time");
     }
 
+    /// The stream was created just now.
+    pub(crate) fn created(&mut self, now: Timestamp) {
+        self.ingress = self.settings.ingress_rate.map(|rate| Pace::new(now, rate));
+    }
+
     /// A new owner begins. Rates begin with nothing saved up.
     pub(crate) fn reopened(&mut self, now: Timestamp) {
-        self.ingress = self.settings.ingress_rate.map(|rate| Pace::starting(now, rate));
+        self.ingress = self.settings.ingress_rate.map(|rate| Pace::reopened(now, rate));
     }
 
     /// Takes on other settings.
@@ -283,7 +288,7 @@ impl Stream {
                 pace.change(now, rate);
                 Some(pace)
             }
-            (None, Some(rate)) => Some(Pace::starting(now, rate)),
+            (None, Some(rate)) => Some(Pace::new(now, rate)),
             (_, None) => None,
         };
     }

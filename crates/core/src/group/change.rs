@@ -21,7 +21,7 @@ impl Group {
                 pace.change(now, rate);
                 Some(pace)
             }
-            (None, Some(rate)) => Some(Pace::starting(now, rate)),
+            (None, Some(rate)) => Some(Pace::new(now, rate)),
             (_, None) => None,
         };
         // Acks that were kept back are written, whatever is done with the next ones.

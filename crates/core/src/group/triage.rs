@@ -131,19 +131,19 @@ impl Group {
         self.ledger.jobs().values()
     }
 
-    /// Every pace begins empty with its owner.
+    /// The paces of jobs begin with nothing saved.
     pub(super) fn start_job_paces(&mut self, now: Timestamp) {
         self.paces.jobs.clear();
         for job in self.ledger.jobs().values().filter(|job| job.is_running()) {
             if let Some(rate) = job.rate {
-                self.paces.jobs.insert(job.id, Pace::starting(now, rate));
+                self.paces.jobs.insert(job.id, Pace::reopened(now, rate));
             }
         }
     }
 
     pub(crate) fn start_job_pace(&mut self, now: Timestamp, job: JobId) {
         if let Some(rate) = self.ledger.jobs().get(&job).and_then(|job| job.rate) {
-            self.paces.jobs.insert(job, Pace::starting(now, rate));
+            self.paces.jobs.insert(job, Pace::reopened(now, rate));
         }
     }
 

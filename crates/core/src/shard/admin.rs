@@ -103,7 +103,7 @@ impl Shard {
         let stream = self.next_stream;
         let settings = Box::new(settings.clone());
         self.commit(&Entry::StreamCreated { stream, name: name.clone(), settings, at: now });
-        self.streams.get_mut(&stream).expect("it was created just now").reopened(now);
+        self.streams.get_mut(&stream).expect("it was created just now").created(now);
         Ok(stream)
     }
 
@@ -136,7 +136,7 @@ impl Shard {
         let of = self.groups.get_mut(&group).expect("it was created just now");
         // The group did not see the arrival of messages that are durable already; it reads them when a
         // consumer joins.
-        of.reopened(now, &self.streams[&stream]);
+        of.created(now, &self.streams[&stream]);
         self.touch(group);
         Ok(group)
     }

@@ -274,7 +274,7 @@ impl Shard {
         }
         // It is checked against a stream as it will be created.
         let mut fresh = Stream::new(self.next_stream, name.clone(), settings.clone(), now);
-        fresh.reopened(now);
+        fresh.created(now);
         Ok((self.check_admissible_to(now, &fresh, messages, options)?, times(settings)))
     }
 

@@ -477,21 +477,23 @@ fn leases_that_were_not_written_when_the_setting_changes() {
 }
 
 #[test]
-fn a_pace_starts_empty_and_keeps_to_its_rate() {
+fn a_new_pace_begins_with_its_burst_and_keeps_to_its_rate() {
     check(
         "set rate 10 2 / publish 9 / A joins 9 / wait 99ms / wait 1ms / wait 400ms / figures",
         expect![[r#"
-            0.1s  deliver 1#1 to A
-            0.1s  append handed 1
-            0.2s  deliver 2#1 to A
-            0.2s  append handed 2
-            0.3s  deliver 3#1 to A
-            0.3s  append handed 3
-            0.4s  deliver 4#1 to A
-            0.4s  append handed 4
-            0.5s  deliver 5#1 to A
-            0.5s  append handed 5
-            0.5s  floor 0, lag 9, in flight 5, ready 4, waiting 0, parked 0
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0.1s  deliver 3#1 to A
+            0.1s  append handed 3
+            0.2s  deliver 4#1 to A
+            0.2s  append handed 4
+            0.3s  deliver 5#1 to A
+            0.3s  append handed 5
+            0.4s  deliver 6#1 to A
+            0.4s  append handed 6
+            0.5s  deliver 7#1 to A
+            0.5s  append handed 7
+            0.5s  floor 0, lag 9, in flight 7, ready 2, waiting 0, parked 0
         "#]],
     );
 }
@@ -515,12 +517,14 @@ fn a_pace_starts_empty_after_a_crash() {
         "set rate 10 2 / publish 9 / A joins 9 / wait 300ms / crash / B joins 9 / wait 99ms \
          / wait 1ms / figures",
         expect![[r#"
-            0.1s  deliver 1#1 to A
-            0.1s  append handed 1
-            0.2s  deliver 2#1 to A
-            0.2s  append handed 2
-            0.3s  deliver 3#1 to A
-            0.3s  append handed 3
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0.1s  deliver 3#1 to A
+            0.1s  append handed 3
+            0.2s  deliver 4#1 to A
+            0.2s  append handed 4
+            0.3s  deliver 5#1 to A
+            0.3s  append handed 5
             0.3s  append opened 2
             0.4s  deliver 1#2 to B
             0.4s  append handed 1
@@ -535,23 +539,25 @@ fn a_pace_can_be_changed_while_it_goes_on() {
         "set rate 10 2 / publish 20 / A joins 20 / wait 200ms / set rate 1 1 / wait 999ms / wait 1ms \
          / set rate 100 5 / wait 30ms / set rate none / figures",
         expect![[r#"
-            0.1s  deliver 1#1 to A
-            0.1s  append handed 1
-            0.2s  deliver 2#1 to A
-            0.2s  append handed 2
+            0s    deliver 1-2#1 to A
+            0s    append handed 1-2
+            0.1s  deliver 3#1 to A
+            0.1s  append handed 3
+            0.2s  deliver 4#1 to A
+            0.2s  append handed 4
             0.2s  append group changed
-            1.2s  deliver 3#1 to A
-            1.2s  append handed 3
+            1.2s  deliver 5#1 to A
+            1.2s  append handed 5
             1.2s  append group changed
-            1.21s deliver 4#1 to A
-            1.21s append handed 4
-            1.22s deliver 5#1 to A
-            1.22s append handed 5
-            1.23s deliver 6#1 to A
-            1.23s append handed 6
-            1.23s deliver 7-20#1 to A
+            1.21s deliver 6#1 to A
+            1.21s append handed 6
+            1.22s deliver 7#1 to A
+            1.22s append handed 7
+            1.23s deliver 8#1 to A
+            1.23s append handed 8
+            1.23s deliver 9-20#1 to A
             1.23s append group changed
-            1.23s append handed 7-20
+            1.23s append handed 9-20
             1.23s floor 0, lag 20, in flight 20, ready 0, waiting 0, parked 0
         "#]],
     );
@@ -563,14 +569,14 @@ fn a_pace_holds_for_retries_and_pollers_too() {
         "set rate 1 1 / publish 3 / A joins 1 / wait 1s / A nacks 1 in 0s / wait 999ms / wait 1ms \
          / P polls 2 / wait 1s",
         expect![[r#"
-            1s    deliver 1#1 to A
-            1s    append handed 1
+            0s    deliver 1#1 to A
+            0s    append handed 1
             1s    A: retrying
+            1s    deliver 1#2 to A
             1s    append failed 1 until 1s
-            2s    deliver 1#2 to A
-            2s    append handed 1
-            3s    deliver 2#1 to P when durable
-            3s    append leased 2 for 30s
+            1s    append handed 1
+            2s    deliver 2#1 to P when durable
+            2s    append leased 2 for 30s
         "#]],
     );
 }
@@ -580,13 +586,15 @@ fn a_paused_group_does_not_wake_for_its_pace() {
     check(
         "set rate 10 1 / publish 3 / A joins 3 / pause / wait 1s / resume / wait 100ms",
         expect![[r#"
-        0s    append paused
-        1s    deliver 1#1 to A
-        1s    append resumed
-        1s    append handed 1
-        1.1s  deliver 2#1 to A
-        1.1s  append handed 2
-    "#]],
+            0s    deliver 1#1 to A
+            0s    append handed 1
+            0s    append paused
+            1s    deliver 2#1 to A
+            1s    append resumed
+            1s    append handed 2
+            1.1s  deliver 3#1 to A
+            1.1s  append handed 3
+        "#]],
     );
 }
 
@@ -596,11 +604,12 @@ fn a_pace_in_an_ordered_group() {
         "set strategy ordered / set rate 1 2 / set batch 3 / publish a a a b / A joins 9 / wait 1s \
          / wait 2s / figures",
         expect![[r#"
-            1s    deliver 1#1 to A
-            1s    append handed 1
-            2s    deliver 4#1 to A
-            2s    append handed 4
-            3s    floor 0, lag 4, in flight 2, ready 0, waiting 0, parked 0
+            0s    deliver 1#1 to A
+            0s    deliver 2#1 to A
+            0s    append handed 1-2
+            1s    deliver 4#1 to A
+            1s    append handed 4
+            3s    floor 0, lag 4, in flight 3, ready 0, waiting 0, parked 0
         "#]],
     );
 }

@@ -542,14 +542,14 @@ fn one_who_counts_bytes_is_served_when_the_pace_lets_more_go() {
         "set strategy ordered / set fair / set batch 4 / set rate 40 5 / publish . . . a . a a \
          / A joins 5 / B joins 1 and 50B / +200ms / +25ms",
         expect![[r#"
-            0.2s  deliver 1#1 to A
-            0.2s  deliver 4#1 to A
-            0.2s  deliver 6#1 to A
-            0.2s  deliver 7#1 to A
-            0.2s  deliver 2#1 to A
-            0.2s  append handed 1, 4, 6-7, 2
-            0.225s deliver 3#1 to B
-            0.225s append handed 3
+            0s    deliver 1#1 to A
+            0s    deliver 4#1 to A
+            0s    deliver 6#1 to A
+            0s    deliver 7#1 to A
+            0s    deliver 2#1 to A
+            0s    append handed 1, 4, 6-7, 2
+            0.2s  deliver 3#1 to B
+            0.2s  append handed 3
         "#]],
     );
 }

@@ -738,8 +738,6 @@ fn producers_are_held_to_a_rate() {
             0s    append opened 1
             0s    append stream jobs created
             0s    append stream changed
-            0s    refused: the stream's ingress_rate is exceeded
-            0.5s  refused: the stream's ingress_rate is exceeded
             2.5s  refused: the stream's ingress_rate is exceeded
         "#]],
     );
