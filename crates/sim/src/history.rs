@@ -207,6 +207,16 @@ mod tests {
     }
 
     #[test]
+    fn a_crash_may_take_back_a_reset_and_the_bundle_after_it() {
+        run(9_106_214, STEPS).expect("the seed passes");
+    }
+
+    #[test]
+    fn messages_that_are_dropped_before_they_are_durable_go_as_soon_as_they_are() {
+        run(9_102_780, STEPS).expect("the seed passes");
+    }
+
+    #[test]
     fn copies_are_damaged_one_at_a_time() {
         for seed in [7_012_614, 7_013_076] {
             run(seed, STEPS).expect("the seed passes");

@@ -48,8 +48,7 @@ impl Group {
         self.recheck = (!stream.expired.is_empty()).then(|| floor.next());
     }
 
-    /// Messages have become durable. A group that has kept up takes them as they come; one that has not will read
-    /// them when it gets there. Says whether there is something to do.
+    /// Messages have become durable. Says whether there is something to do.
     pub(crate) fn arrived(
         &mut self,
         stream: &Stream,
@@ -57,6 +56,15 @@ impl Group {
         keys: KeyRun<'_>,
         scan_max: usize,
     ) -> bool {
+        // Messages that were dropped or expired before they were durable can go to another stream only now.
+        let outgoing = self.ledger.outgoing().first_from(range.first);
+        let sets_out = outgoing.is_some_and(|(seq, _)| seq <= range.last);
+        self.take_in(stream, range, keys, scan_max) || sets_out
+    }
+
+    /// A group that has kept up takes messages as they come; one that has not will read them when it gets there. Says
+    /// whether consumers have something to gain from a turn.
+    fn take_in(&mut self, stream: &Stream, range: SeqRange, keys: KeyRun<'_>, scan_max: usize) -> bool {
         let (candidates, view) = self.candidates(stream);
         if candidates.arrived().next() != range.first || !candidates.takes_more(view, scan_max) {
             return self.members.any();

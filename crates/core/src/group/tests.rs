@@ -6,6 +6,7 @@
 //! | `publish a b .` | messages with the keys a and b, and one with none |
 //! | `publish a!9 .+5s .-10s .@300` | with a priority, a delay, a time to live, a size (100 bytes otherwise) |
 //! | `publish id:x id:y` | messages with ids; groups are not told of those that are there already |
+//! | `publish 3 unsynced`, `sync` | they are durable only then |
 //! | `publish 2 by 7.1.0`, `publish 2 after 5` | as producer 7's number 0 in epoch 1; only if the stream ends at 5 |
 //! | `A joins 2`, `A joins 2 of 300B` | A connects with two slots, or with bytes to go with them |
 //! | `A joins 2 with rank 5 lease 9s` | A is served before those of a lower rank, on leases of its own length |
@@ -137,6 +138,8 @@ struct Stage {
     source: Option<StreamId>,
     /// Moves that the group has asked for and that are not brought over.
     moves: Vec<MoveOut>,
+    /// Messages that are not durable yet, with their keys.
+    unsynced: Vec<(SeqRange, Vec<KeyHash>)>,
 }
 
 impl Stage {
@@ -169,6 +172,7 @@ impl Stage {
             says_again: false,
             source: None,
             moves: Vec::new(),
+            unsynced: Vec::new(),
         }
     }
 
@@ -211,6 +215,12 @@ impl Stage {
             ["in", "flight", n] => self.settings.max_in_flight = number(n) as u32,
             ["set", ref what @ ..] => self.set(what),
             ["publish", ref what @ ..] => self.publish(what),
+            ["sync"] => {
+                for (stored, keys) in std::mem::take(&mut self.unsynced) {
+                    self.shard.arrived(self.stream, stored, KeyRun::Each(&keys));
+                }
+                self.finish_turn();
+            }
             ["crash"] => self.crash(false),
             ["crash", "after", "image"] => self.crash(true),
             ["stop"] => {
@@ -410,7 +420,12 @@ impl Stage {
             self.group();
         }
         let mut options = PublishOptions::default();
+        let mut is_synced = true;
         let what = match *what {
+            [ref what @ .., "unsynced"] => {
+                is_synced = false;
+                what
+            }
             [ref what @ .., "by", stamp] => {
                 let numbers: Vec<u64> = stamp.split('.').map(number).collect();
                 let (producer, epoch, number) = (numbers[0], numbers[1] as u32, numbers[2]);
@@ -445,8 +460,12 @@ impl Stage {
         let keys: Vec<KeyHash> = fresh.map(|(message, _)| message.key.unwrap_or(KeyHash(0))).collect();
         if let Some(stored) = stored {
             self.say_entries_but_published();
-            self.shard.arrived(self.stream, stored, KeyRun::Each(&keys));
-            self.keys.extend(keys);
+            self.keys.extend(&keys);
+            if is_synced {
+                self.shard.arrived(self.stream, stored, KeyRun::Each(&keys));
+            } else {
+                self.unsynced.push((stored, keys));
+            }
         }
         self.finish_turn();
     }

@@ -116,6 +116,13 @@ impl World {
         }
     }
 
+    /// Whether the crash may have taken back a reset of the group. Then messages that a bundle settled after it may be
+    /// settled without the bundle, by acks from before the reset.
+    fn is_reset_in_doubt(&self, group: GroupId) -> bool {
+        let following = self.groups.get(&group);
+        following.is_some_and(|following| following.watch.is_in_upheaval(self.durable_at_crash))
+    }
+
     /// The server is back: the inputs of a bundle are settled, its outputs are stored and its note is written, or none
     /// of that is so.
     pub(super) fn check_bundles_recovered(&mut self) {
@@ -133,6 +140,7 @@ impl World {
             }
             if let Some((group, seqs)) = inputs
                 && shard.stream_of(*group).is_some()
+                && (is_noted || !self.is_reset_in_doubt(*group))
             {
                 // A parked message was not acked: the crash has taken back a replay, and all that followed from it.
                 let is_acked =

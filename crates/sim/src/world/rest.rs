@@ -5,9 +5,11 @@
 //! until an unrelated event. So in these histories no turn comes for free, and when nothing is under way and no time
 //! is due, the server must have nothing left that it could do.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use forebay_core::group::{Bound, Credit};
+use forebay_core::shard::Shard;
 use forebay_core::types::{ConsumerId, Grant, GroupId};
 
 use crate::server::Server;
@@ -98,6 +100,15 @@ impl World {
         }
         self.finish_turn();
         self.check_asleep(grants, has_news, "a repeated credit");
+        // Nor does any other group, with consumers or without.
+        let look = |shard: &mut Shard| {
+            shard.withhold(true);
+            shard.withhold(false);
+            Ok::<(), Infallible>(())
+        };
+        self.driver().decide(look).expect("it is not refused");
+        self.finish_turn();
+        self.check_asleep(grants, has_news, "a look at every group");
     }
 
     fn check_nothing_owed(&mut self) {
@@ -119,7 +130,7 @@ impl World {
         let given = after.0 - grants.0;
         assert!(given == 0, "I4: {given} messages could go, and only {woken_by} hands them out");
         let reads = self.server().has_reads_for_groups();
-        assert!(!reads, "I4: a group could look ahead, and only {woken_by} lets it");
+        assert!(!reads, "I4: a group could read a message, and only {woken_by} lets it");
         let reclaims = self.server().has_reads();
         assert!(!reclaims || may_reclaim, "I4: reclaim could begin, and only {woken_by} lets it");
     }

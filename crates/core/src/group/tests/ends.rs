@@ -117,6 +117,28 @@ fn a_full_stream_sends_what_it_drops_to_another() {
 }
 
 #[test]
+fn messages_that_are_dropped_before_they_are_durable_go_as_soon_as_they_are() {
+    check(
+        "set dropped move / set limit 3 drop / publish 3 unsynced / publish 2 unsynced / moving / sync / moving",
+        expect![[r#"
+            0s    append opened 1
+            0s    append stream jobs created
+            0s    append stream changed
+            0s    append dropped 1-2, sent to elsewhere
+            0s    moving 2
+            0s    move 1 to elsewhere as 1 anew
+            0s    move 2 to elsewhere as 2 anew
+            0s    append stream elsewhere created
+            0s    append moved 1
+            0s    append published 1 and 0 more in stream 2
+            0s    append moved 2
+            0s    append published 2 and 0 more in stream 2
+            0s    moving 0
+        "#]],
+    );
+}
+
+#[test]
 fn messages_that_wait_to_be_moved_do_not_fill_the_stream() {
     check(
         "set dropped move / elsewhere 1 / set limit 2 drop / publish 2 / publish 2 / publish 2 / stream / moving \
