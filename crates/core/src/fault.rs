@@ -108,6 +108,21 @@ pub enum Fault {
     HandedOutForgotten,
     /// A consumer that was held back is given nothing more.
     HeldBackForGood,
+    /// The copies of a fed stream are stored before the place up to which the log was copied, in another frame.
+    FeedPlaceApart,
+    /// The place that is stored with the copies is one message further than the copies.
+    FeedPlaceAhead,
+    /// The owner of a log on JetStream believes each acknowledgement as it comes, whatever sequence it names.
+    AcksBelieved,
+    /// Frames that a former owner got into the log behind the claim of its successor are read.
+    StraysRead,
+    /// An owner serves although its tenure is over.
+    ServesWithoutTenure,
+    /// A node takes the log over, and frees the leases of connected consumers, without waiting for the tenure of its
+    /// owner to end.
+    TakesOverAtOnce,
+    /// A new owner ends leases by its own date instead of the time of the former owner.
+    DeadlinesByOwnDate,
 }
 
 impl Fault {
@@ -161,17 +176,28 @@ impl Fault {
 
     /// Faults that histories of the shard task and its callers must notice. Some are in these two alone, and no history
     /// of the driver could show them.
-    pub const SHELL: [Fault; 10] = [
+    pub const SHELL: [Fault; 12] = [
         Fault::RoomKept,
         Fault::UntakenKept,
         Fault::CallOffLost,
         Fault::DepartureLost,
         Fault::HandedOutForgotten,
         Fault::HeldBackForGood,
+        Fault::FeedPlaceApart,
+        Fault::FeedPlaceAhead,
         Fault::AnswerBeforeReceipt,
         Fault::LeaseTwice,
         Fault::StaleAckCounts,
         Fault::KeyLockedTwice,
+    ];
+
+    /// Faults that histories of two nodes on one log must notice.
+    pub const CLUSTER: [Fault; 5] = [
+        Fault::AcksBelieved,
+        Fault::StraysRead,
+        Fault::ServesWithoutTenure,
+        Fault::TakesOverAtOnce,
+        Fault::DeadlinesByOwnDate,
     ];
 }
 

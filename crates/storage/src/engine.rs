@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_core::fault::{Fault, planted};
 use forebay_core::histogram::Histogram;
 use forebay_core::types::{Epoch, PartKey, Position, Seq, ShardId, StreamId, Timestamp};
 use tokio::sync::watch;
@@ -397,11 +398,12 @@ impl Tenure {
 
     /// Whether messages may be handed out, and decisions told that are not durable yet. If not, it may still come back.
     pub fn may_serve(&self) -> bool {
-        self.0.as_ref().is_none_or(|office| {
-            let now = (office.clock)().0;
-            let waits = now.saturating_sub(office.waits_since.load(Ordering::Relaxed));
-            now < office.until.load(Ordering::Relaxed) && u128::from(waits) < office.patience.as_micros()
-        })
+        planted(Fault::ServesWithoutTenure)
+            || self.0.as_ref().is_none_or(|office| {
+                let now = (office.clock)().0;
+                let waits = now.saturating_sub(office.waits_since.load(Ordering::Relaxed));
+                now < office.until.load(Ordering::Relaxed) && u128::from(waits) < office.patience.as_micros()
+            })
     }
 
     /// Whether it has been over for so long that another node may have handed out what consumers of this one hold.

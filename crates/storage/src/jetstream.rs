@@ -9,7 +9,8 @@
 //! | `config` | settings |
 //! | `index` | where frames are, and which messages they publish |
 //! | `images` | images of the shard's state, in a stream of their own |
-//! | `link` | the connection to the servers |
+//! | `link` | the calls of the servers that the engine needs |
+//! | `wire` | the connection that they go over; `nats` is the real one |
 //! | `open` | checks of the servers, and the streams |
 //! | `claim` | taking a log |
 //! | `keeper` | the task that writes it |
@@ -31,12 +32,14 @@ mod index;
 mod inspect;
 mod keeper;
 mod link;
+mod nats;
 mod open;
 mod pipeline;
 mod presence;
 mod record;
 mod tenure;
 mod walk;
+pub mod wire;
 
 #[cfg(test)]
 mod tests;

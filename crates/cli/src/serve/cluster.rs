@@ -362,7 +362,15 @@ async fn term(
         driver: DriverConfig { lazy_delay: LAZY_DELAY, ..usual.driver },
         ..usual
     };
-    let (broker, running) = match Broker::open(engine.clone(), started.clock, config).await {
+    // Claiming and reading the log may take as long as the servers cannot be reached.
+    let opened = tokio::select! {
+        () = signals.any() => {
+            engine.close().await;
+            return Ok(Over::Stopped);
+        }
+        opened = Broker::open(engine.clone(), started.clock, config) => opened,
+    };
+    let (broker, running) = match opened {
         Ok(opened) => opened,
         Err(BrokerError::Recovery(RecoveryError::Storage(error))) if is_lost(&error) => {
             return Ok(Over::Lost);

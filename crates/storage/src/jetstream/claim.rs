@@ -12,6 +12,7 @@ use crate::engine::{IndexRun, Run, SavedPart, StorageError};
 use crate::jetstream::JetStreamConfig;
 use crate::jetstream::images;
 use crate::jetstream::index::{IndexBuilder, Known};
+use crate::jetstream::keeper::WENT_BACK_AFTER;
 use crate::jetstream::link::{CallError, Info, Link};
 use crate::jetstream::record::{
     self, Claimant, Ending, HEADER_BYTES, Hash, Header, IndexBody, Kind, Manifest, Place,
@@ -21,6 +22,8 @@ use crate::jetstream::walk::{Step, Stored, Walk, damaged};
 /// So often a claim is tried that another claim was faster than, or that a replica answered too early for.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long it is tried to learn whether a claim is stored that was not acknowledged.
+const STORED_WITHIN: Duration = Duration::from_secs(2);
 /// Parts of a divided record lie so close before it, even with records of former owners between them.
 const PARTS_WITHIN: u64 = 512;
 
@@ -104,12 +107,15 @@ pub(crate) async fn claim(
                 tracing::debug!(%error, "a claim was not acknowledged");
                 tokio::time::sleep(PAUSE).await;
                 // It may be stored all the same.
-                match link.persist(doing, || link.last_of(&link.log, &subject)).await? {
+                let last = link.persist(doing, || link.last_of(&link.log, &subject));
+                match tokio::time::timeout(STORED_WITHIN, last).await.unwrap_or(Ok(None))? {
                     Some(stored) if stored.bytes == message.bytes => stored.sequence,
                     Some(stored) if free.is_some() && stored.sequence > seen.claim => {
                         let by = Header::decode(&stored.bytes).map_or(epoch, |header| header.epoch);
                         return Err(StorageError::Fenced { epoch: by });
                     }
+                    // The servers may be electing a leader, and then the log does not look free any more.
+                    _ if free.is_some() => return Err(StorageError::TenureOver),
                     _ => continue,
                 }
             }
@@ -129,10 +135,7 @@ pub(crate) async fn read_log(
     sequence: u64,
     own: Option<&Header>,
 ) -> Result<Option<Claimed>, StorageError> {
-    let info = link.persist("read the log", || link.info(&link.log)).await?;
-    if info.last < sequence {
-        return Err(StorageError::WentBack { known: Position(sequence), found: Position(info.last) });
-    }
+    let info = info_with(link, config, sequence).await?;
     let indexes = read_all(link, Kind::Index, sequence).await?;
     let bodies = indexes.iter().map(|(stored, body)| {
         IndexBody::decode(body)
@@ -148,7 +151,9 @@ pub(crate) async fn read_log(
     let mut ending = walk.ending();
     let (mut was_released, mut last_of_others) = (true, 0);
     let mut is_own = own.is_none();
-    let (mut frame_stamp, mut claim_stamp) = (None, None);
+    // Of the last record that the latest time in the log may come from: an image has a time of its own, which may be
+    // later than that of the last frame.
+    let (mut last_stamp, mut claim_stamp) = (None, None);
     let mut waiting: Option<(Place, Vec<Run>)> = None;
     let mut next = at.sequence;
     'log: while next <= sequence {
@@ -164,7 +169,7 @@ pub(crate) async fn read_log(
                     // The place behind a frame is where the next one begins.
                     add(waiting.replace((frame.place, frame.runs)), frame.place, &mut index, &mut known);
                     last_of_others = stored.sequence;
-                    frame_stamp = stored.stamp;
+                    last_stamp = stored.stamp;
                     // In case it is the last one.
                     at = Place {
                         position: walk.end,
@@ -180,6 +185,10 @@ pub(crate) async fn read_log(
                     claim_stamp = stored.stamp;
                     was_released |= ending.epoch == Epoch(0);
                     is_own = true;
+                }
+                Step::Image => {
+                    last_of_others = stored.sequence;
+                    last_stamp = stored.stamp;
                 }
                 Step::Claim | Step::Record => last_of_others = stored.sequence,
                 Step::Part | Step::Void => {}
@@ -202,13 +211,18 @@ pub(crate) async fn read_log(
             walk.void, link.log
         ));
     }
-    if frame_stamp.is_none() {
-        // All frames are in the index, so none was read.
-        let frames = link.subject(Kind::Frame);
-        let last = link.persist("read the log", || link.last_of(&link.log, &frames)).await?;
-        frame_stamp = last.filter(|stored| stored.sequence < sequence).and_then(|stored| stored.stamp);
+    if last_stamp.is_none() {
+        // All frames and images are before the end of the index, so none was read.
+        let mut last = 0;
+        for kind in [Kind::Frame, Kind::Image] {
+            let subject = link.subject(kind);
+            let found = link.persist("read the log", || link.last_of(&link.log, &subject)).await?;
+            if let Some(found) = found.filter(|stored| (last..sequence).contains(&stored.sequence)) {
+                (last, last_stamp) = (found.sequence, found.stamp);
+            }
+        }
     }
-    let elapsed = claim_stamp.zip(frame_stamp).map(|(claim, frame)| claim.since(frame)).unwrap_or_default();
+    let elapsed = claim_stamp.zip(last_stamp).map(|(claim, last)| claim.since(last)).unwrap_or_default();
     let image = find_image(link, config, sequence, walk.end, &mut remarks).await?;
     Ok(Some(Claimed {
         epoch: walk.epoch,
@@ -226,6 +240,22 @@ pub(crate) async fn read_log(
         image,
         remarks,
     }))
+}
+
+/// How the log stands, with this record in it. A leader that has just been elected, or that does not know yet that
+/// another one was, may not have all of the log.
+async fn info_with(link: &Link, config: &JetStreamConfig, sequence: u64) -> Result<Info, StorageError> {
+    let began = (config.clock)();
+    loop {
+        let info = link.persist("read the log", || link.info(&link.log)).await?;
+        if info.last >= sequence {
+            return Ok(info);
+        }
+        if (config.clock)().since(began) > WENT_BACK_AFTER {
+            return Err(StorageError::WentBack { known: Position(sequence), found: Position(info.last) });
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// Adds a frame, if there is one, that ends at this place.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_core::types::{Epoch, ShardId, Timestamp};
 
+use crate::engine::BoxFuture;
 use crate::jetstream::record::Claimant;
 
 /// Where the log is, and who uses it.
@@ -46,6 +47,8 @@ pub struct JetStreamConfig {
     pub terms_before: u64,
     /// A clock that never goes back.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Runs a task of the engine beside its caller.
+    pub spawn: Arc<dyn Fn(BoxFuture<'static, ()>) + Send + Sync>,
     /// A planted fault: the writer's rule is switched off.
     #[cfg(test)]
     pub(crate) believes_every_answer: bool,
@@ -79,6 +82,7 @@ impl JetStreamConfig {
             unreachable_max: Duration::from_secs(15),
             terms_before: 0,
             clock: Arc::new(clock),
+            spawn: Arc::new(|task| drop(tokio::spawn(task))),
             #[cfg(test)]
             believes_every_answer: false,
         }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use forebay_core::types::{Position, ShardId};
+use futures_util::future::{AbortHandle, abortable};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
 
 use crate::engine::{
     Appended, BoxFuture, Claim, Elapsed, Engine, EngineFigures, Frame, Image, ReadBudget, Saved, SpaceGauge,
@@ -15,7 +15,7 @@ use crate::engine::{
 use crate::jetstream::JetStreamConfig;
 use crate::jetstream::claim::{self, Claimed, Seen};
 use crate::jetstream::images::{self, Images};
-use crate::jetstream::keeper::{Clock, Keeper, KeeperState, Order, Reply, Shared};
+use crate::jetstream::keeper::{Clock, Keeper, KeeperState, Order, Reply, Shared, WENT_BACK_AFTER};
 use crate::jetstream::link::{CallError, Info, Link, Server};
 use crate::jetstream::open::{self, JetStreamError};
 use crate::jetstream::pipeline::{Pipeline, Window};
@@ -23,6 +23,7 @@ use crate::jetstream::presence::{self, NodeState, Office, Presence};
 use crate::jetstream::record::{Claimant, Kind, PART_BYTES, Scribe};
 use crate::jetstream::tenure::{Watched, silence};
 use crate::jetstream::walk::{Step, Walk, WalkedFrame, damaged};
+use crate::jetstream::wire::Wire;
 
 /// Frames that may wait in the engine.
 const FRAMES_MAX: usize = 64;
@@ -106,9 +107,17 @@ pub struct LogState {
 impl JetStreamEngine {
     /// Connects, checks the servers, and makes the streams where they are missing.
     pub async fn open(config: JetStreamConfig) -> Result<JetStreamEngine, JetStreamError> {
-        let (link, id) = open::open(&config).await?;
+        JetStreamEngine::open_on(open::connect(&config).await?, config).await
+    }
+
+    /// The same over a connection that is there. The settings need not name servers then.
+    pub async fn open_on(
+        wire: Arc<dyn Wire>,
+        config: JetStreamConfig,
+    ) -> Result<JetStreamEngine, JetStreamError> {
+        let (link, id) = open::open(wire, &config).await?;
         let presence = Arc::new(Presence::new(config.claimant.clone()));
-        let answers = tokio::spawn(presence::answer(link.clone(), presence.clone())).abort_handle();
+        let answers = spawn(&config, presence::answer(link.clone(), presence.clone()));
         let (free, owned) = (Mutex::default(), OnceLock::new());
         Ok(JetStreamEngine { config, link, id, presence, answers, free, owned })
     }
@@ -133,7 +142,7 @@ impl JetStreamEngine {
         let Info { last, bytes, bytes_max, mut servers, .. } = info;
         if servers.is_empty() {
             // A server without a cluster does not name itself.
-            let name = self.link.client().server_info().server_name;
+            let name = self.link.wire().about().name;
             servers.push(Server {
                 name,
                 is_leader: true,
@@ -146,13 +155,14 @@ impl JetStreamEngine {
     }
 
     /// Resolves when the log may be claimed: it has no owner, its owner has stopped, or nothing was written for so long
-    /// that its owner does not serve any more. Silence counts only while the stream's leader answers, so that an
-    /// election among the servers is no reason for a change of owner.
+    /// that its owner does not serve any more. Silence counts only while the stream's leader answers and hears from a
+    /// majority of the servers, so that an election among the servers is no reason for a change of owner.
     pub async fn stand_by(&self, mut tell: impl FnMut(&Ownership)) -> Result<(), StorageError> {
-        let mut told = None;
+        let (mut told, mut behind_since) = (None, None);
         loop {
             match self.look().await {
                 Ok((ownership, is_free)) => {
+                    behind_since = None;
                     if told.as_ref() != Some(&ownership) {
                         tell(&ownership);
                         told = Some(ownership);
@@ -165,6 +175,13 @@ impl JetStreamEngine {
                     tracing::debug!(why, "the log cannot be watched now");
                     self.watched().since = None;
                 }
+                Err(Look::Behind { known, found }) => {
+                    let now = (self.config.clock)();
+                    if now.since(*behind_since.get_or_insert(now)) > WENT_BACK_AFTER {
+                        return Err(StorageError::WentBack { known, found });
+                    }
+                    self.watched().since = None;
+                }
                 Err(Look::Lasting(error)) => return Err(error),
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -173,10 +190,15 @@ impl JetStreamEngine {
 
     async fn look(&self) -> Result<(Ownership, bool), Look> {
         let info = self.link.info(&self.link.log).await.map_err(Look::from)?;
-        let known = self.watched().last;
-        if info.last < known || info.id != self.id {
-            let (known, found) = (Position(known), Position(info.last));
+        let (known, found) = (Position(self.watched().last), Position(info.last));
+        if info.id != self.id {
             return Err(Look::Lasting(StorageError::WentBack { known, found }));
+        }
+        if found < known {
+            return Err(Look::Behind { known, found });
+        }
+        if !info.has_majority() {
+            return Err(Look::Passing("the stream's leader does not hear from a majority".to_owned()));
         }
         let seen = claim::look(&self.link).await.map_err(Look::from)?;
         let now = (self.config.clock)();
@@ -209,7 +231,7 @@ impl JetStreamEngine {
         if owned.orders.send(Order::Stop(done)).await.is_ok() {
             let _ = stopped.await;
         }
-        let _ = self.link.client().flush().await;
+        self.link.wire().flush().await;
     }
 
     fn check_shard(&self, shard: ShardId) -> Result<(), StorageError> {
@@ -237,9 +259,9 @@ impl JetStreamEngine {
         let waited = (self.config.clock)().since(claimed_at);
         let elapsed = Elapsed { stamped: claimed.elapsed + waited, seen: seen + waited };
         let failed = |error| CallError::into_storage(error, "claim the log");
-        let inbox = self.link.client().new_inbox();
-        let answers = self.link.client().subscribe(format!("{inbox}.*.*")).await;
-        let answers = answers.map_err(|error| failed(CallError::Passing(error.to_string())))?;
+        let inbox = self.link.wire().inbox();
+        let answers = self.link.wire().listen(format!("{inbox}.*.*")).await;
+        let answers = answers.map_err(|error| failed(CallError::Passing(error)))?;
         let clock: Clock = self.config.clock.clone();
         let tenure = {
             let clock = clock.clone();
@@ -271,16 +293,17 @@ impl JetStreamEngine {
             orders: queue,
             state: KeeperState::default(),
         };
-        tokio::spawn(keeper.run());
+        (self.config.spawn)(Box::pin(keeper.run()));
         let space = SpaceGauge::default();
-        let watch = tokio::spawn(watch_space(self.link.clone(), space.clone(), self.config.reserve_bytes));
+        let watch = watch_space(self.link.clone(), space.clone(), self.config.reserve_bytes);
+        let watch = spawn(&self.config, watch);
         let (newest, parts) =
             claimed.image.map_or((None, Vec::new()), |(manifest, parts)| (Some(manifest), parts));
         let covered = newest.as_ref().map_or(Position::START, |newest| newest.covered);
         let garbage = images::list(&self.link, shard).await.unwrap_or_default();
         let images = tokio::sync::Mutex::new(Images { newest, number: 0, garbage });
         let _ = self.presence.office.set(Office { epoch, tenure: tenure.clone(), shared: shared.clone() });
-        let owned = Owned { epoch, orders, shared, images, space: watch.abort_handle() };
+        let owned = Owned { epoch, orders, shared, images, space: watch };
         if self.owned.set(owned).is_err() {
             return Err(StorageError::Fenced { epoch });
         }
@@ -444,6 +467,12 @@ impl JetStreamEngine {
 /// Why a look at the log failed.
 enum Look {
     Passing(String),
+    /// A leader that has just been elected, or that does not know yet that another one was, may not have all of the
+    /// log.
+    Behind {
+        known: Position,
+        found: Position,
+    },
     Lasting(StorageError),
 }
 
@@ -454,6 +483,15 @@ impl From<CallError> for Look {
             error => Look::Lasting(error.into_storage("watch the log")),
         }
     }
+}
+
+/// Runs a task beside the engine until it is told to end.
+fn spawn(config: &JetStreamConfig, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    let (task, handle) = abortable(task);
+    (config.spawn)(Box::pin(async move {
+        let _ = task.await;
+    }));
+    handle
 }
 
 /// Keeps the gauge up to date. Publishing stops before the stream is full, so that settling goes on.

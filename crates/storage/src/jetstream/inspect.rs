@@ -213,7 +213,7 @@ impl LogDiagnosis {
             Step::Frame(_) => self.frames += 1,
             Step::Claim => self.claims += 1,
             Step::Void => self.void += 1,
-            Step::Record | Step::Part => {}
+            Step::Record | Step::Image | Step::Part => {}
         }
     }
 

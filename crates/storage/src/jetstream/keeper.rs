@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::{Message, Subscriber};
 use forebay_core::types::{Position, Timestamp};
-use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Durable, EngineFigures, Frame, Run, StorageError, Tenure};
@@ -15,6 +13,7 @@ use crate::jetstream::link::{CallError, Link, acknowledged};
 use crate::jetstream::pipeline::{Counted, Pipeline, State, Token};
 use crate::jetstream::record::{Claimant, Ending, Header, Kind, Place, Scribe, Term, put_frame};
 use crate::jetstream::tenure::SentTimes;
+use crate::jetstream::wire::{Letter, Letters};
 
 /// An answer that takes longer is not waited for: a proposal that is lost with its leader is never answered.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(800);
@@ -23,10 +22,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Before a message that was refused for another reason than its sequence is sent again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// A former leader may answer with an old end of the stream for a while.
-const WENT_BACK_AFTER: Duration = Duration::from_secs(15);
+pub(crate) const WENT_BACK_AFTER: Duration = Duration::from_secs(15);
 /// Reading the end of the log again takes no longer, or is tried again. A question that is lost with a leader must not
 /// keep the owner waiting for longer than a standby does, once there is a leader.
 const READ_WITHIN: Duration = Duration::from_secs(1);
+/// An owner that has not been answered for so long tries another server, and again after as long.
+const CHANGE_SERVER_AFTER: Duration = Duration::from_millis(1_500);
 /// How long a clean stop waits for its last records.
 const STOPS_WITHIN: Duration = Duration::from_secs(3);
 /// The stream does not end with the sequence that the message names.
@@ -103,7 +104,7 @@ pub(crate) struct Keeper {
     /// The last frame that was given a position.
     pub(crate) last_frame: Position,
     pub(crate) inbox: String,
-    pub(crate) answers: Subscriber,
+    pub(crate) answers: Box<dyn Letters>,
     pub(crate) orders: mpsc::Receiver<Order>,
     pub(crate) state: KeeperState,
 }
@@ -116,6 +117,8 @@ pub(crate) struct KeeperState {
     last_sent: Timestamp,
     until: Timestamp,
     behind_since: Option<Timestamp>,
+    /// When another server was tried last.
+    changed_server: Timestamp,
     stopping: Option<Stopping>,
 }
 
@@ -243,8 +246,8 @@ impl Keeper {
         self.state.sent.clear();
     }
 
-    async fn on_answer(&mut self, answer: &Message) {
-        let mut tokens = answer.subject.as_str().rsplit('.');
+    async fn on_answer(&mut self, answer: &Letter) {
+        let mut tokens = answer.subject.rsplit('.');
         let nth = tokens.next().and_then(|nth| nth.parse().ok());
         let attempt = tokens.next().and_then(|attempt| attempt.parse().ok());
         let (Some(nth), Some(attempt)) = (nth, attempt) else { return };
@@ -322,8 +325,7 @@ impl Keeper {
 
     /// The record that counts now. Records count in order.
     fn take_pending(&mut self, number: u64) -> Option<Pending> {
-        #[cfg(test)]
-        if self.pipeline.believes_every_answer {
+        if self.pipeline.believes() {
             let index = self.state.pending.iter().position(|pending| pending.number == number)?;
             return self.state.pending.remove(index);
         }
@@ -370,6 +372,13 @@ impl Keeper {
             }
             Err(CallError::Passing(why)) => {
                 tracing::debug!(why, "the log cannot be read now");
+                let now = (self.clock)();
+                // The end of the tenure tells when the last message was sent that was answered.
+                let answered = self.state.until.max(self.state.changed_server + self.tenure_length);
+                if now + self.tenure_length > answered + CHANGE_SERVER_AFTER {
+                    self.state.changed_server = now;
+                    self.link.wire().change_server().await;
+                }
                 tokio::time::sleep(REFUSED_PAUSE).await;
             }
             Err(error) => return Err(error.into_storage("read the log")),
@@ -378,7 +387,7 @@ impl Keeper {
     }
 
     /// The records behind the last known one, and the end of the stream. `None`: it is another stream.
-    async fn read_to_end(&self) -> Result<Option<(Found, u64)>, CallError> {
+    async fn read_to_end(&mut self) -> Result<Option<(Found, u64)>, CallError> {
         let info = self.link.info(&self.link.log).await?;
         if info.id != self.id {
             return Ok(None);

@@ -3,43 +3,41 @@
 //! A failure that may pass by itself (a time-out, no leader) is repeated here. A failure that lasts is an error.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, HeaderMap, Message, StatusCode};
 use bytes::Bytes;
 use forebay_core::types::{ShardId, Timestamp};
-use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::engine::StorageError;
 use crate::jetstream::JetStreamConfig;
 use crate::jetstream::record::Kind;
 use crate::jetstream::walk::Stored;
+use crate::jetstream::wire::{
+    EXPECTED_LAST, EXPECTED_LAST_OF_SUBJECT, EXPECTED_STREAM, Letter, SEQUENCE, STAMP, Wire,
+};
 
 /// A request that takes longer is repeated.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Between two attempts of a call, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// A replica that the leader has not heard of for longer is not counted to its majority. Servers tell each other every
+/// second that they are there.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// One read brings so much at most. More than the largest message, which would not be sent otherwise.
 const READ_BYTES: usize = 4 << 20;
 const READ_MESSAGES: usize = 1_000;
 
-/// The sequence that the stream must end with, or the message is refused.
-const EXPECTED_LAST: &str = "Nats-Expected-Last-Sequence";
-/// The same for the last message of its subject.
-const EXPECTED_LAST_OF_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence";
-const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
-const SEQUENCE: &str = "Nats-Sequence";
-/// When the leader of that moment stored the message, by its clock.
-const STAMP: &str = "Nats-Time-Stamp";
-
+/// No server answers for the subject.
+const NO_RESPONDERS: u16 = 503;
 /// The stream is not there.
 const STREAM_NOT_FOUND: u64 = 10_059;
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Link {
-    client: Client,
+    wire: Arc<dyn Wire>,
     /// The stream of the log, and that of images.
     pub(crate) log: String,
     pub(crate) images: String,
@@ -76,6 +74,18 @@ pub(crate) struct Info {
     pub(crate) config: Value,
 }
 
+impl Info {
+    /// Whether the leader hears from a majority of the servers that keep the stream. If not it cannot store anything,
+    /// and an end of the log that does not move shows nothing about the owner.
+    pub(crate) fn has_majority(&self) -> bool {
+        let is_heard = |server: &&Server| {
+            server.is_leader || server.silent_for.is_some_and(|silent| silent <= HEARD_WITHIN)
+        };
+        // A server without a cluster does not name itself.
+        self.servers.is_empty() || self.servers.iter().filter(is_heard).count() * 2 > self.servers.len()
+    }
+}
+
 /// Why a call was not answered as hoped.
 #[derive(Debug, Clone)]
 pub(crate) enum CallError {
@@ -105,44 +115,25 @@ impl CallError {
             _ => std::io::ErrorKind::Other,
         };
         let source = std::io::Error::new(kind, self.to_string());
-        StorageError::Io { doing: doing.to_owned(), source: std::sync::Arc::new(source) }
+        StorageError::Io { doing: doing.to_owned(), source: Arc::new(source) }
     }
 }
 
 impl Link {
-    /// Connects, or fails if no server answers.
-    pub(crate) async fn connect(config: &JetStreamConfig) -> Result<Link, String> {
-        let mut options = ConnectOptions::new()
-            .name(format!("forebay {}", config.claimant.node))
-            .ping_interval(Duration::from_secs(1))
-            .connection_timeout(Duration::from_secs(2))
-            .request_timeout(Some(ANSWERS_WITHIN))
-            .max_reconnects(None)
-            .reconnect_delay_callback(|tries| Duration::from_millis(50 * (tries as u64).min(10)));
-        if let Some(file) = &config.root_certificates {
-            options = options.add_root_certificates(file.clone()).require_tls(true);
-        }
-        if let Some((user, password)) = &config.user {
-            options = options.user_and_password(user.clone(), password.clone());
-        }
-        let servers: Result<Vec<async_nats::ServerAddr>, _> =
-            config.servers.iter().map(|server| server.parse()).collect();
-        let servers = servers.map_err(|error| error.to_string())?;
-        let client = async_nats::connect_with_options(servers, options).await;
-        let client = client.map_err(|error| error.to_string())?;
+    pub(crate) fn new(wire: Arc<dyn Wire>, config: &JetStreamConfig) -> Link {
         let (cluster, shard) = (&config.cluster, config.shard.0);
-        Ok(Link {
-            client,
+        Link {
+            wire,
             log: format!("FB_{cluster}_{shard}"),
             images: format!("FB_{cluster}_images"),
             log_subject: format!("fb.{cluster}.{shard}"),
             image_subject: format!("fbi.{cluster}"),
             nodes_subject: format!("fbn.{cluster}"),
-        })
+        }
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
+    pub(crate) fn wire(&self) -> &dyn Wire {
+        &*self.wire
     }
 
     pub(crate) fn subject(&self, kind: Kind) -> String {
@@ -187,7 +178,8 @@ impl Link {
     /// A call of the JetStream API.
     pub(crate) async fn api(&self, call: &str, body: &Value) -> Result<Value, CallError> {
         let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-        let answer = self.client.request(format!("$JS.API.{call}"), body).await.map_err(passing)?;
+        let question = Letter::new(format!("$JS.API.{call}"), body);
+        let answer = self.wire.request(question).await.map_err(CallError::Passing)?;
         let answer: Value = serde_json::from_slice(&answer.payload).map_err(|error| {
             CallError::Passing(format!("an answer of NATS cannot be understood: {error}"))
         })?;
@@ -239,13 +231,14 @@ impl Link {
         subject: &str,
         from: u64,
     ) -> Result<Vec<Stored>, CallError> {
-        let inbox = self.client.new_inbox();
-        let mut answers = self.client.subscribe(inbox.clone()).await.map_err(passing)?;
+        let inbox = self.wire.inbox();
+        let mut answers = self.wire.listen(inbox.clone()).await.map_err(CallError::Passing)?;
         let request = json!({
             "seq": from.max(1), "next_by_subj": subject, "batch": READ_MESSAGES, "max_bytes": READ_BYTES,
         });
-        let get = format!("$JS.API.DIRECT.GET.{stream}");
-        self.client.publish_with_reply(get, inbox, request.to_string().into()).await.map_err(passing)?;
+        let get = Letter::new(format!("$JS.API.DIRECT.GET.{stream}"), request.to_string());
+        let get = Letter { reply: Some(inbox), ..get };
+        self.wire.send(get).await.map_err(CallError::Passing)?;
         let mut found = Vec::new();
         loop {
             let Ok(Some(answer)) = tokio::time::timeout(ANSWERS_WITHIN, answers.next()).await else {
@@ -254,13 +247,11 @@ impl Link {
             match answer.status {
                 None => found.push(stored(answer)?),
                 // The end of the batch; or no message matches.
-                Some(status) if status.as_u16() == 204 || status.as_u16() == 404 => return Ok(found),
-                Some(StatusCode::NO_RESPONDERS) => {
+                Some(204 | 404) => return Ok(found),
+                Some(NO_RESPONDERS) => {
                     return Err(CallError::Passing("no server answers for the stream".to_owned()));
                 }
-                Some(status) if status.as_u16() == 408 => {
-                    return Err(CallError::Refused { code: 408, text: text_of(&answer) });
-                }
+                Some(408) => return Err(CallError::Refused { code: 408, text: text_of(&answer) }),
                 Some(_) => return Err(CallError::Passing(text_of(&answer))),
             }
         }
@@ -269,11 +260,11 @@ impl Link {
     /// The last message of a subject, as one replica has it.
     pub(crate) async fn last_of(&self, stream: &str, subject: &str) -> Result<Option<Stored>, CallError> {
         let request = json!({ "last_by_subj": subject }).to_string();
-        let get = format!("$JS.API.DIRECT.GET.{stream}");
-        let answer = self.client.request(get, request.into()).await.map_err(passing)?;
+        let get = Letter::new(format!("$JS.API.DIRECT.GET.{stream}"), request);
+        let answer = self.wire.request(get).await.map_err(CallError::Passing)?;
         match answer.status {
             None => stored(answer).map(Some),
-            Some(status) if status.as_u16() == 404 => Ok(None),
+            Some(404) => Ok(None),
             Some(_) => Err(CallError::Passing(text_of(&answer))),
         }
     }
@@ -286,31 +277,24 @@ impl Link {
         reply: String,
         bytes: Bytes,
     ) -> Result<(), CallError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(EXPECTED_STREAM, self.log.as_str());
-        headers.insert(EXPECTED_LAST, after.to_string().as_str());
-        let sent =
-            self.client.publish_with_reply_and_headers(self.subject(kind), reply, headers, bytes).await;
-        sent.map_err(passing)
+        let letter = Letter { reply: Some(reply), ..Letter::new(self.subject(kind), bytes) };
+        let letter = letter.with(EXPECTED_STREAM, &self.log).with(EXPECTED_LAST, after);
+        self.wire.send(letter).await.map_err(CallError::Passing)
     }
 
     /// Stores a claim if the last one is at this sequence.
     pub(crate) async fn claim(&self, last: u64, bytes: Bytes) -> Result<u64, CallError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(EXPECTED_STREAM, self.log.as_str());
-        headers.insert(EXPECTED_LAST_OF_SUBJECT, last.to_string().as_str());
-        self.put(self.subject(Kind::Claim), headers, bytes).await
+        let letter = Letter::new(self.subject(Kind::Claim), bytes);
+        self.put(letter.with(EXPECTED_STREAM, &self.log).with(EXPECTED_LAST_OF_SUBJECT, last)).await
     }
 
     /// Stores a chunk of an image.
     pub(crate) async fn put_chunk(&self, subject: String, bytes: Bytes) -> Result<u64, CallError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(EXPECTED_STREAM, self.images.as_str());
-        self.put(subject, headers, bytes).await
+        self.put(Letter::new(subject, bytes).with(EXPECTED_STREAM, &self.images)).await
     }
 
-    async fn put(&self, subject: String, headers: HeaderMap, bytes: Bytes) -> Result<u64, CallError> {
-        let answer = self.client.request_with_headers(subject, headers, bytes).await.map_err(passing)?;
+    async fn put(&self, letter: Letter) -> Result<u64, CallError> {
+        let answer = self.wire.request(letter).await.map_err(CallError::Passing)?;
         acknowledged(&answer)
     }
 
@@ -321,7 +305,7 @@ impl Link {
 }
 
 /// The sequence that an answer to a publish names.
-pub(crate) fn acknowledged(answer: &Message) -> Result<u64, CallError> {
+pub(crate) fn acknowledged(answer: &Letter) -> Result<u64, CallError> {
     if answer.status.is_some() {
         return Err(CallError::Passing(text_of(answer)));
     }
@@ -345,13 +329,11 @@ fn refusal(answer: &Value) -> Option<CallError> {
     })
 }
 
-fn stored(message: Message) -> Result<Stored, CallError> {
-    let sequence = message.headers.as_ref().and_then(|headers| headers.get(SEQUENCE));
-    let sequence = sequence.and_then(|sequence| sequence.as_str().parse().ok());
+fn stored(message: Letter) -> Result<Stored, CallError> {
+    let sequence = message.header(SEQUENCE).and_then(|sequence| sequence.parse().ok());
     let sequence =
         sequence.ok_or_else(|| CallError::Passing("a stored message has no sequence".to_owned()))?;
-    let stamp = message.headers.as_ref().and_then(|headers| headers.get(STAMP));
-    let stamp = stamp.and_then(|stamp| time_of(stamp.as_str()));
+    let stamp = message.header(STAMP).and_then(time_of);
     Ok(Stored { sequence, stamp, bytes: message.payload })
 }
 
@@ -386,18 +368,30 @@ fn time_of(text: &str) -> Option<Timestamp> {
 /// From the first of March of the year 0.
 const DAYS_TO_1970: u64 = 719_468;
 
-fn text_of(message: &Message) -> String {
-    let status = message.status.map(|status| status.as_u16()).unwrap_or_default();
+fn text_of(message: &Letter) -> String {
+    let status = message.status.unwrap_or_default();
     format!("status {status}: {}", message.description.as_deref().unwrap_or("no reason was given"))
-}
-
-fn passing(error: impl std::error::Error) -> CallError {
-    CallError::Passing(error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leader_that_hears_of_no_other_server_has_no_majority() {
+        let leader = Server { is_leader: true, ..Server::default() };
+        let replica = |millis: u64| Server {
+            is_online: true,
+            silent_for: Some(Duration::from_millis(millis)),
+            ..Server::default()
+        };
+        let info = |servers: &[Server]| Info { servers: servers.to_vec(), ..Info::default() };
+        assert!(info(&[]).has_majority() && info(std::slice::from_ref(&leader)).has_majority());
+        assert!(info(&[leader.clone(), replica(9_000), replica(900)]).has_majority());
+        assert!(!info(&[leader.clone(), replica(9_000), replica(2_100)]).has_majority());
+        assert!(!info(&[leader.clone(), replica(u64::MAX), Server::default()]).has_majority());
+        assert!(!info(&[leader, replica(2_100)]).has_majority());
+    }
 
     #[test]
     fn stamps_are_understood() {

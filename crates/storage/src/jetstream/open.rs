@@ -1,5 +1,6 @@
 //! Opening: the servers are looked at before anything is trusted to them, and the streams are made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,7 +10,9 @@ use tokio::net::TcpStream;
 use crate::engine::StorageError;
 use crate::jetstream::JetStreamConfig;
 use crate::jetstream::link::{CallError, Info, Link};
+use crate::jetstream::nats::Nats;
 use crate::jetstream::record::MESSAGE_BYTES_MAX;
+use crate::jetstream::wire::Wire;
 
 /// The oldest release of nats-server that has everything: reads in batches came with 2.11, and fixes for lost records
 /// that Jepsen found came up to 2.14.
@@ -82,9 +85,21 @@ pub enum JetStreamError {
     Refused { why: String },
 }
 
-/// Connects, checks the servers, and makes the streams where they are missing. Returns the id of the log's stream.
-pub(crate) async fn open(config: &JetStreamConfig) -> Result<(Link, String), JetStreamError> {
-    let link = connect(config).await?;
+/// Connects to the servers.
+pub(crate) async fn connect(config: &JetStreamConfig) -> Result<Arc<dyn Wire>, JetStreamError> {
+    check_name(&config.cluster, 32)?;
+    check_name(&config.claimant.node, 64)?;
+    let servers: Vec<String> = config.servers.iter().map(|server| without_password(server)).collect();
+    let unreachable = |why| JetStreamError::Unreachable { servers: servers.join(","), why };
+    Ok(Arc::new(Nats::connect(config).await.map_err(unreachable)?))
+}
+
+/// Checks the servers, and makes the streams where they are missing. Returns the id of the log's stream.
+pub(crate) async fn open(
+    wire: Arc<dyn Wire>,
+    config: &JetStreamConfig,
+) -> Result<(Link, String), JetStreamError> {
+    let link = look_at(wire, config)?;
     let id = until_ready(|| make_log(&link, config)).await?;
     until_ready(|| make_images(&link, config)).await?;
     if !config.accept_loss {
@@ -95,7 +110,7 @@ pub(crate) async fn open(config: &JetStreamConfig) -> Result<(Link, String), Jet
 
 /// The same for a log that is only read: nothing is made, and servers that do not sync are no obstacle.
 pub(crate) async fn open_to_read(config: &JetStreamConfig) -> Result<(Link, Info), JetStreamError> {
-    let link = connect(config).await?;
+    let link = look_at(connect(config).await?, config)?;
     let look = || async {
         let info = link.info(&link.log).await.map_err(|error| match error {
             error if error.is_not_found() => {
@@ -122,26 +137,20 @@ pub(crate) async fn finish_copy(link: &Link) -> Result<(), StorageError> {
     link.persist(doing, || link.api(&call, &wanted)).await.map(drop)
 }
 
-/// Connects and looks at the server.
-async fn connect(config: &JetStreamConfig) -> Result<Link, JetStreamError> {
-    check_name(&config.cluster, 32)?;
-    check_name(&config.claimant.node, 64)?;
-    let servers: Vec<String> = config.servers.iter().map(|server| without_password(server)).collect();
-    let servers = servers.join(",");
-    let unreachable = |why| JetStreamError::Unreachable { servers: servers.clone(), why };
-    let link = Link::connect(config).await.map_err(unreachable)?;
-    let about = link.client().server_info();
+/// Looks at the server at the other end.
+fn look_at(wire: Arc<dyn Wire>, config: &JetStreamConfig) -> Result<Link, JetStreamError> {
+    let about = wire.about();
     if version(&about.version).is_none_or(|version| version < VERSION_MIN) {
         return Err(JetStreamError::TooOld { version: about.version });
     }
-    if !about.jetstream {
+    if !about.has_jetstream {
         return Err(JetStreamError::NoJetStream);
     }
     let needed = MESSAGE_BYTES_MAX + HEADERS_BYTES;
-    if about.max_payload < needed {
-        return Err(JetStreamError::PayloadTooSmall { found: about.max_payload, needed });
+    if about.payload_max < needed {
+        return Err(JetStreamError::PayloadTooSmall { found: about.payload_max, needed });
     }
-    Ok(link)
+    Ok(Link::new(wire, config))
 }
 
 /// An address as it may be shown: without user and password.
@@ -302,7 +311,7 @@ async fn check_sync(link: &Link, config: &JetStreamConfig) -> Result<(), JetStre
         proven.push(name);
     }
     if proven.is_empty() {
-        return Err(JetStreamError::NotProven { server: link.client().server_info().server_name });
+        return Err(JetStreamError::NotProven { server: link.wire().about().name });
     }
     let info =
         link.info(&link.log).await.map_err(|error| JetStreamError::Refused { why: error.to_string() })?;

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use forebay_core::types::Epoch;
-use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::engine::Tenure;
@@ -13,6 +12,7 @@ use crate::jetstream::keeper::Shared;
 use crate::jetstream::link::Link;
 use crate::jetstream::record::Claimant;
 use crate::jetstream::tenure::Watched;
+use crate::jetstream::wire::Letter;
 
 /// How long answers are collected.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(400);
@@ -115,10 +115,10 @@ impl NodeState {
 pub(crate) async fn answer(link: Link, presence: Arc<Presence>) {
     loop {
         // The client subscribes again by itself when it has lost its connection.
-        if let Ok(mut questions) = link.client().subscribe(link.nodes_subject()).await {
+        if let Ok(mut questions) = link.wire().listen(link.nodes_subject()).await {
             while let Some(question) = questions.next().await {
                 if let Some(reply) = question.reply {
-                    let _ = link.client().publish(reply, presence.state().encode().into()).await;
+                    let _ = link.wire().send(Letter::new(reply, presence.state().encode())).await;
                 }
             }
         }
@@ -130,10 +130,10 @@ pub(crate) async fn answer(link: Link, presence: Arc<Presence>) {
 pub(crate) async fn nodes(link: &Link, own: &Presence) -> Vec<NodeState> {
     let mut nodes = vec![own.state()];
     let ask = async {
-        let client = link.client();
-        let inbox = client.new_inbox();
-        let Ok(mut answers) = client.subscribe(inbox.clone()).await else { return };
-        if client.publish_with_reply(link.nodes_subject(), inbox, Vec::new().into()).await.is_err() {
+        let inbox = link.wire().inbox();
+        let Ok(mut answers) = link.wire().listen(inbox.clone()).await else { return };
+        let question = Letter { reply: Some(inbox), ..Letter::new(link.nodes_subject(), Vec::new()) };
+        if link.wire().send(question).await.is_err() {
             return;
         }
         while let Some(answer) = answers.next().await {

@@ -8,6 +8,7 @@
 //! A [`Walk`] is a plain value: it is fed messages in order and says what each of them is.
 
 use bytes::{Bytes, BytesMut};
+use forebay_core::fault::{Fault, planted};
 use forebay_core::types::{Epoch, Position, Timestamp};
 
 use crate::engine::{Run, StorageError};
@@ -50,6 +51,7 @@ pub(crate) enum Step {
     Frame(WalkedFrame),
     /// A valid record of another kind.
     Record,
+    Image,
     /// A new epoch.
     Claim,
     /// Part of a record that follows.
@@ -109,6 +111,9 @@ impl Walk {
         match header.kind {
             Kind::Claim => self.on_claim(stored, &header, &body),
             Kind::Part => self.on_part(stored, &header, body),
+            Kind::Frame if planted(Fault::StraysRead) && header.epoch < self.epoch && header.parts == 0 => {
+                Ok(self.believe(stored, &header, &body))
+            }
             _ if header.epoch != self.epoch || header.number != self.number + 1 => Ok(self.skip()),
             kind => self.on_record(stored, kind, &header, body),
         }
@@ -202,8 +207,18 @@ impl Walk {
                 )?;
                 Ok(Step::Record)
             }
+            Kind::Image => Ok(Step::Image),
             _ => Ok(Step::Record),
         }
+    }
+
+    /// The reader's rule switched off for a frame of a former owner, to show that tests notice.
+    fn believe(&mut self, stored: &Stored, header: &Header, body: &Bytes) -> Step {
+        let Some((runs, entries, payload)) = take_frame(body) else { return self.skip() };
+        let Ending { epoch, number, chain } = self.ending();
+        let (position, before, sequence) = (self.end, self.last, stored.sequence);
+        let place = Place { position, before, sequence, epoch, number, chain };
+        Step::Frame(WalkedFrame { position: header.position, epoch, runs, entries, payload, place })
     }
 
     fn skip(&mut self) -> Step {

@@ -281,7 +281,9 @@ impl Protocol {
             let before = walk.ending();
             match walk.step(&stored) {
                 Ok(Step::Claim) if stored.sequence == sequence => (ending, is_own) = (before, true),
-                Ok(Step::Claim | Step::Record | Step::Frame(_)) => last_of_others = stored.sequence,
+                Ok(Step::Claim | Step::Record | Step::Image | Step::Frame(_)) => {
+                    last_of_others = stored.sequence;
+                }
                 Ok(Step::Part | Step::Void) => {}
                 // A property says so.
                 Err(_) => break,
