@@ -28,8 +28,8 @@ pub use crate::error::{Advice, CallError, OpenError, PublishError};
 pub use crate::memory::{Hold, Memory, MemoryFigures, Pool, Share};
 pub use crate::reader::{Direction, Most, Stretch};
 pub use crate::report::{
-    BANDS, ConsumerReport, Found, GroupReport, JobReport, Page, ParkedReport, ReadPage, ScalingReport,
-    Selected, ServerReport, StreamReport, Throughput,
+    BANDS, Bands, ConsumerReport, END_TO_END_BANDS, Found, GroupReport, JobReport, Page, ParkedReport,
+    ReadPage, ScalingReport, Selected, ServerReport, StreamReport, Throughput,
 };
 pub use crate::stats::connections::{ConnectionReport, LiveConnection};
 pub use crate::stats::doors::{DoorStats, Doors};
@@ -37,6 +37,7 @@ pub use crate::stats::{Histogram, Rates, ScalingAdvice, ScalingTarget, Summary};
 pub use crate::tenants::{
     ClientLimits, Limit, LimitError, OverLimit, Refusals, Seat, Subject, Tenant, Tenants, Turn,
 };
+pub use crate::trace::{Operation, SPANS_MAX, Span, TraceContext, Tracer};
 
 pub use forebay_core::Admission;
 pub use forebay_core::codec::DecodeError;

@@ -12,9 +12,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_core::fault::{Fault, planted};
 use forebay_core::settings::{StreamSettings, UNASKED_BYTES_MAX};
-use forebay_core::types::{Limits, Seq, StreamId, StreamName, Timestamp};
-use forebay_storage::engine::{BoxFuture, Claim, Elapsed, Engine};
+use forebay_core::types::{Epoch, Limits, Seq, StreamId, StreamName, Timestamp};
+use forebay_storage::engine::{BoxFuture, Elapsed, Engine};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -33,6 +34,7 @@ use crate::shard_handle::ShardHandle;
 use crate::shard_task::{Command, ShardTask, TaskConfig};
 use crate::stats::doors::Doors;
 use crate::tenants::Tenants;
+use crate::trace::Tracer;
 
 pub use crate::caller::{Created, GroupCursor};
 pub use crate::shard_handle::Room;
@@ -184,6 +186,15 @@ impl Entrance {
         self.clock
     }
 
+    /// Spans of messages that belong to a trace go to this tracer from now on.
+    pub fn trace(&self, tracer: &Tracer) {
+        for shard in self.shards.iter() {
+            let tracer = tracer.clone();
+            // A task that has ended has nothing to tell.
+            let _ = shard.send(Command::Call(Box::new(move |task| task.trace(tracer))));
+        }
+    }
+
     /// The counts of this server's doors.
     pub fn doors(&self) -> &Doors {
         &self.doors
@@ -285,16 +296,18 @@ impl Broker {
             return Err(OpenError::FramesTooSmall { bytes: claim.frame_bytes_max, needed });
         }
         claim.frames_max = claim.frames_max.min(config.frames_on_their_way);
-        let (mut recovery, begun) = (Recovery::begin(&claim, config.limits.clone())?, clock.now());
+        let parts = claim.parts.len();
+        let (mut recovery, begun) = (Recovery::begin(&mut claim, config.limits.clone())?, clock.now());
         let mut frames_read = 0;
         while let Some((from, budget)) = recovery.next_read() {
             let frames = engine.read(shard, from, budget).await.map_err(RecoveryError::from)?;
             frames_read += frames.len();
             recovery.feed(&frames)?;
         }
-        say_recovered(&claim, &recovery, frames_read, clock.now().since(begun));
+        say_recovered(claim.epoch, &recovery, (parts, frames_read), clock.now().since(begun));
         check_date(clock.now(), recovery.latest(), config.date_jump_max)?;
         let clock = match claim.elapsed {
+            Some(_) if planted(Fault::DeadlinesByOwnDate) => clock.not_before(recovery.latest()),
             None => clock.not_before(recovery.latest()),
             Some(elapsed) => carried_over(clock, recovery.latest(), elapsed, clock.now().since(begun)),
         };
@@ -454,9 +467,9 @@ fn check_date(date: Timestamp, latest: Timestamp, jump_max: Option<Duration>) ->
     Ok(())
 }
 
-fn say_recovered(claim: &Claim, recovery: &Recovery, frames: usize, took: Duration) {
+fn say_recovered(epoch: Epoch, recovery: &Recovery, (parts, frames): (usize, usize), took: Duration) {
     let (streams, groups) = recovery.counts();
-    let (epoch, parts, seconds) = (claim.epoch.0, claim.parts.len(), took.as_secs_f64());
+    let (epoch, seconds) = (epoch.0, took.as_secs_f64());
     tracing::debug!(epoch, streams, groups, parts, frames, seconds, "shard recovered");
 }
 

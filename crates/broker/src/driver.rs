@@ -122,6 +122,11 @@ impl Driver {
         driver
     }
 
+    /// The deliveries of the outbox.
+    pub fn deliveries(&self) -> &[Delivery] {
+        &self.outbox.deliveries
+    }
+
     /// The work that the shell has to do. Work that is taken from it counts as done.
     pub fn outbox(&mut self) -> &mut Outbox {
         self.payloads.take_served(&mut self.shard, &mut self.outbox.served);

@@ -25,4 +25,5 @@ mod shard_handle;
 mod shard_task;
 pub mod stats;
 pub mod tenants;
+pub mod trace;
 pub mod window;

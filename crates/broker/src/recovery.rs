@@ -44,14 +44,16 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    pub fn begin(claim: &Claim, limits: Limits) -> Result<Recovery, RecoveryError> {
+    /// Takes the parts of the image out of the claim.
+    pub fn begin(claim: &mut Claim, limits: Limits) -> Result<Recovery, RecoveryError> {
         let mut shard = Shard::new(fitted(limits, claim.frame_bytes_max));
+        let parts = std::mem::take(&mut claim.parts);
+        let covered = parts.iter().map(|part| part.through).min();
         shard
-            .load(claim.parts.iter().map(|part| (part.key, part.through, &part.bytes[..])))
+            .load(parts.into_iter().map(|part| (part.key, part.through, part.bytes)))
             .map_err(RecoveryError::Image)?;
         let mut index = Index::new(claim.index_stride, claim.trim_unit);
         index.load(&claim.runs);
-        let covered = claim.parts.iter().map(|part| part.through).min();
         let next = covered.map_or(claim.start, |through| Position(through.0 + 1).max(claim.start));
         Ok(Recovery {
             shard,

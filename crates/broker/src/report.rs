@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::entry::Work;
 use forebay_core::group::{Bound, GroupFigures, JobState, Parked};
@@ -12,7 +13,7 @@ use forebay_core::types::{ConsumerId, GroupId, GroupName, JobId, Seq, StreamId, 
 use forebay_storage::engine::EngineFigures;
 
 use crate::driver::DriverFigures;
-use crate::stats::{Rates, ScalingAdvice, Summary};
+use crate::stats::{Histogram, Rates, ScalingAdvice, Summary};
 pub use crate::window::Found;
 
 /// Some of many, and where the next ones begin if there are more.
@@ -63,14 +64,26 @@ pub struct GroupReport {
     /// From the delivery to its settlement. `None` if nothing was settled yet, or the group's setting
     /// `extra_statistics` is off.
     pub processing: Option<Summary>,
-    /// How many of those times were shorter than each of [`BANDS`], and how many there are. They only grow, so that
-    /// the difference of two reports tells of the time between.
-    pub processing_bands: Option<[u64; BANDS.len() + 1]>,
+    /// The same times by [`BANDS`].
+    pub processing_bands: Option<Bands<{ BANDS.len() + 1 }>>,
+    /// From the publish of a message to its ack, by [`END_TO_END_BANDS`]. `None` as for `processing`.
+    pub end_to_end: Option<Bands<{ END_TO_END_BANDS.len() + 1 }>>,
     pub consumers: Vec<ConsumerReport>,
+}
+
+/// Times by how long they were. They only grow, so that the difference of two reports tells of the time between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bands<const N: usize> {
+    /// How many were shorter than the end of each band, and how many there are.
+    pub shorter: [u64; N],
+    /// All times together.
+    pub sum: Duration,
 }
 
 /// Ends of bands of processing times, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
 pub const BANDS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
+/// The same for times from publish to ack, which may have a backlog in them: from 1 ms to 71 minutes, by fours.
+pub const END_TO_END_BANDS: [u32; 12] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32];
 
 #[derive(Debug, Clone)]
 pub struct ConsumerReport {
@@ -81,6 +94,8 @@ pub struct ConsumerReport {
     pub bound: Bound,
     pub joined: Timestamp,
     pub in_flight: u64,
+    /// A message that it holds, the one that it has held for longest or nearly so, and since when.
+    pub holds: Option<(Seq, Timestamp)>,
     pub credit: u32,
     pub acked: u64,
     pub failed: u64,
@@ -165,6 +180,8 @@ pub struct ServerReport {
     /// Contents that are held in memory.
     pub window_bytes: usize,
     pub epoch: u32,
+    /// How long frames took to become durable, from the turn that decided them.
+    pub commit_times: Histogram,
     pub driver: DriverFigures,
     pub engine: EngineFigures,
 }

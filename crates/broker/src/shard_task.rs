@@ -16,6 +16,7 @@ mod pollers;
 mod reading;
 mod requests;
 mod tails;
+mod traces;
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -38,11 +39,13 @@ use crate::error::PublishError;
 use crate::memory::Memory;
 use crate::receipt::Receipts;
 use crate::recovery::RecoveryError;
+use crate::stats::Histogram;
 use commands::{Member, Waiting, WaitingRoom, answer};
 use figures::Statistics;
 use pollers::Pollers;
 use requests::DRAIN_LOOK;
 use tails::Tails;
+use traces::Traces;
 
 pub(crate) use commands::{Command, Queued, Session};
 pub use commands::{Event, SettleRequest, Settled};
@@ -86,6 +89,8 @@ pub(crate) struct ShardTask {
     tenure: Tenure,
     /// Whether deliveries wait because another node may own the log.
     is_stalled: bool,
+    /// Refusals that wait until the log is surely owned.
+    unsure: Vec<Box<dyn FnOnce() + Send>>,
     clock: Clock,
     /// The time of this turn.
     now: Timestamp,
@@ -94,14 +99,16 @@ pub(crate) struct ShardTask {
     own_commands: mpsc::WeakUnboundedSender<Command>,
     stage: Stage,
     staged: watch::Sender<Stage>,
-    /// In the order of the frames.
-    receipts_due: VecDeque<Appended>,
+    /// In the order of the frames, each with the time of its turn.
+    receipts_due: VecDeque<(Timestamp, Appended)>,
+    commit_times: Histogram,
     work: JoinSet<Done>,
     waiting: WaitingRoom,
     members: HashMap<ConsumerId, Member>,
     pollers: Pollers,
     receipts: Receipts,
     statistics: Statistics,
+    traces: Traces,
     tails: Tails,
     /// While the server drains: when consumers that hold messages are checked next, and until when they may
     /// hold them.
@@ -129,6 +136,7 @@ impl ShardTask {
             space,
             tenure,
             is_stalled: false,
+            unsure: Vec::new(),
             clock,
             now: clock.now(),
             commands,
@@ -136,12 +144,14 @@ impl ShardTask {
             stage: Stage::Running,
             staged,
             receipts_due: VecDeque::new(),
+            commit_times: Histogram::default(),
             work: JoinSet::new(),
             waiting: WaitingRoom::default(),
             members: HashMap::new(),
             pollers: Pollers::default(),
             receipts,
             statistics: Statistics::default(),
+            traces: Traces::default(),
             tails: Tails::default(),
             drain: None,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -160,6 +170,7 @@ impl ShardTask {
             for command in inbox.drain(..) {
                 self.on_command(command);
             }
+            self.refuse_unsure();
             self.look_at_drain();
             self.driver.finish_turn(self.now);
             self.statistics.keep_up(self.now, self.driver.shard());
@@ -213,18 +224,25 @@ impl ShardTask {
                     Ok(stream) => stream,
                     // The deletion of the stream may not be durable yet, and must not be told before.
                     Err(error @ PublishError::Refused(PublishRefusal::NoSuchStream)) => {
-                        return self.when_durable(move || answer(reply, Err(error)));
+                        return self.refuse(true, move || answer(reply, Err(error)));
                     }
-                    Err(error) => return answer(reply, Err(error)),
+                    Err(error) => return self.refuse(false, move || answer(reply, Err(error))),
                 };
                 match self.driver.publish(self.now, stream, &batch, options, self.waiting.next()) {
-                    Ok(published) => self.waiting.enter(Waiting::Publish(reply, published, room)),
-                    // The message that the stream ends with may not be durable yet, and must not be told before.
-                    Err(refusal @ PublishRefusal::WrongLastSeq { .. }) => self.when_durable(move || {
-                        drop(room);
-                        answer(reply, Err(refusal.into()));
-                    }),
-                    Err(refusal) => answer(reply, Err(refusal.into())),
+                    Ok(published) => {
+                        let told =
+                            self.traces.published(self.now, self.driver.shard(), stream, &batch, &published);
+                        self.waiting.enter(Waiting::Publish(reply, published, room));
+                        self.trace_when_durable(told);
+                    }
+                    Err(refusal) => {
+                        // The message that the stream ends with may not be durable yet, and must not be told before.
+                        let is_about_the_end = matches!(refusal, PublishRefusal::WrongLastSeq { .. });
+                        self.refuse(is_about_the_end, move || {
+                            drop(room);
+                            answer(reply, Err(refusal.into()));
+                        });
+                    }
                 }
             }
             Command::Settle { consumer, requests } => self.settle(consumer, requests),
@@ -326,14 +344,17 @@ impl ShardTask {
     fn on_receipts(&mut self, first: Result<Durable<Position>, StorageError>) -> Result<(), RecoveryError> {
         let mut receipt = first;
         self.tails.begin_round();
+        let now = self.clock.now();
         loop {
-            self.receipts_due.pop_front();
+            if let Some((decided, _)) = self.receipts_due.pop_front() {
+                self.commit_times.record(now.since(decided));
+            }
             if let Err(StorageError::Fenced { epoch }) = &receipt {
                 tracing::error!(by = epoch.0, "claim lost: another owner has claimed the shard");
             }
             self.driver.on_durable(receipt?);
             self.tails.tell(self.driver.grown());
-            match self.receipts_due.front_mut().and_then(Appended::try_take) {
+            match self.receipts_due.front_mut().and_then(|(_, receipt)| receipt.try_take()) {
                 Some(next) => receipt = next,
                 None => return Ok(()),
             }
@@ -366,6 +387,26 @@ impl ShardTask {
         Ok(())
     }
 
+    /// Refuses a publish by what the log says: at once, or when everything that was decided until now is durable. A
+    /// node that may not own the log any more does not know what it says, and refuses when it is sure, or never.
+    fn refuse(&mut self, is_about_the_end: bool, then: impl FnOnce() + Send + 'static) {
+        if !self.tenure.may_serve() {
+            self.unsure.push(Box::new(then));
+        } else if is_about_the_end {
+            self.when_durable(then);
+        } else {
+            then();
+        }
+    }
+
+    fn refuse_unsure(&mut self) {
+        if !self.unsure.is_empty() && self.tenure.may_serve() {
+            for then in std::mem::take(&mut self.unsure) {
+                self.when_durable(then);
+            }
+        }
+    }
+
     /// Does what the driver says has to be done.
     fn carry_out(&mut self) {
         let shard = self.driver.id();
@@ -377,10 +418,13 @@ impl ShardTask {
                 self.tenure.count_stall();
             }
         }
+        if !is_stalled {
+            self.traces.delivered(self.now, &self.driver);
+        }
         let Outbox { frames, durable, deliveries, fetched, departed, served, reads, image, trim } =
             self.driver.outbox();
         for frame in frames.drain(..) {
-            self.receipts_due.push_back(self.engine.append(frame));
+            self.receipts_due.push_back((self.now, self.engine.append(frame)));
         }
         for (ticket, durable) in durable.drain(..) {
             self.waiting.leave(ticket).send(durable);
@@ -396,6 +440,7 @@ impl ShardTask {
         let leaving = if is_stalled { 0 } else { deliveries.len() };
         for delivery in deliveries.drain(..leaving) {
             let consumer = delivery.consumer;
+            self.statistics.delivered(&delivery);
             match self.members.get(&consumer) {
                 // Consumers that take nothing have all the room, this one perhaps among them.
                 Some(member) if !member.session.queued.admits(delivery.bytes()) => {
@@ -466,7 +511,10 @@ impl ShardTask {
             let consumers = self.members.len();
             tracing::warn!(consumers, "consumers are cut off: another node may own the log");
         }
-        for (consumer, member) in self.members.drain() {
+        let mut members: Vec<_> = self.members.drain().collect();
+        // The same order in every run of a simulated history.
+        members.sort_unstable_by_key(|(consumer, _)| *consumer);
+        for (consumer, member) in members {
             let _ = member.session.events.send(Event::LogUnsure);
             self.driver.leave(member.group, consumer, Departure::Lost);
         }
@@ -499,9 +547,11 @@ impl ShardTask {
     }
 }
 
-async fn next_receipt(receipts: &mut VecDeque<Appended>) -> Result<Durable<Position>, StorageError> {
+async fn next_receipt(
+    receipts: &mut VecDeque<(Timestamp, Appended)>,
+) -> Result<Durable<Position>, StorageError> {
     match receipts.front_mut() {
-        Some(receipt) => receipt.await,
+        Some((_, receipt)) => receipt.await,
         None => std::future::pending().await,
     }
 }

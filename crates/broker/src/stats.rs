@@ -1,5 +1,5 @@
 //! Statistics of a shard's traffic, beside the state that it must remember: how long things take, how many there
-//! are a second, how long ago a lease was granted, and how many consumers would be right.
+//! are a second, how long ago a lease was granted and its message published, and how many consumers would be right.
 //!
 //! Here are the plain structures behind those figures. They read no clock, know no channel and forget
 //! everything at a restart. Each has a fixed size or a named limit: a few kilobytes for a group, made when the
@@ -10,10 +10,12 @@
 pub mod connections;
 pub mod doors;
 pub mod grants;
+pub mod publications;
 pub mod rates;
 pub mod scaling;
 
 pub use forebay_core::histogram::{Histogram, Summary};
 pub use grants::GrantClock;
+pub use publications::Publications;
 pub use rates::{Meter, Rates};
 pub use scaling::{ScalingAdvice, ScalingInputs, ScalingTarget, advise};

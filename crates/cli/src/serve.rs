@@ -433,7 +433,7 @@ async fn until_told(
     // The tasks end with this function.
     let begun = doors.alerts.clone().map(|plan| plan.begin(broker.clock()));
     let (alerts, _senders) = begun.unzip();
-    let (exports, _exporting) = otlp::begin(settings).unzip();
+    let (exports, _exporting) = otlp::begin(settings, &broker).unzip();
     let config = NativeConfig {
         connections_max: settings.max_connections,
         connections_per_address: settings.max_connections_per_address,
@@ -445,6 +445,7 @@ async fn until_told(
         history: true,
         cluster: doors.cluster.clone(),
         alerts,
+        metrics_series_max: settings.metrics_series_max,
         exports,
         node: doors.node.clone(),
     };

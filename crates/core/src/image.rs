@@ -197,19 +197,20 @@ impl Shard {
         self.changed = false;
     }
 
-    /// Loads the parts of an image, in any order. To be called on a new shard, before any entry.
-    pub fn load<'a>(
+    /// Loads the parts of an image, in any order. To be called on a new shard, before any entry. Each part is dropped
+    /// as soon as it is loaded, so that a large image and the state that it becomes are not both in memory.
+    pub fn load<B: AsRef<[u8]>>(
         &mut self,
-        parts: impl IntoIterator<Item = (PartKey, Position, &'a [u8])>,
+        parts: impl IntoIterator<Item = (PartKey, Position, B)>,
     ) -> Result<(), DecodeError> {
         let mut parts: Vec<_> = parts.into_iter().collect();
         // The registry has the lowest kind, and what it lists must be there for the others.
         parts.sort_by_key(|(key, ..)| *key);
-        for (key, through, bytes) in &parts {
-            self.load_part(*key, *through, bytes)?;
+        let keys: BTreeSet<PartKey> = parts.iter().map(|(key, ..)| *key).collect();
+        for (key, through, bytes) in parts {
+            self.load_part(key, through, bytes.as_ref())?;
         }
         // A stream or group that is listed and has no part was deleted while the image was made.
-        let keys: BTreeSet<PartKey> = parts.iter().map(|(key, ..)| *key).collect();
         let has = |kind: u8, id: u32| keys.contains(&PartKey { kind, id, sub: 0 });
         self.doomed_streams.extend(self.streams.keys().filter(|id| !has(STREAM, id.0)));
         self.doomed_groups.extend(self.groups.keys().filter(|id| !has(GROUP, id.0)));

@@ -162,6 +162,14 @@ impl Timeline {
         self.range()?.contains(seq).then(|| self.holding(seq).0.latest)
     }
 
+    /// The same, with the first position after it of which it need not be so.
+    pub(crate) fn around(&self, seq: Seq) -> Option<(Timestamp, Seq)> {
+        self.range()?.contains(seq).then(|| {
+            let (bucket, end, _) = self.holding(seq);
+            (bucket.latest, end)
+        })
+    }
+
     /// A position with no message before it that was published at `time` or later, and few earlier messages
     /// after it.
     pub(crate) fn first_at_or_after(&self, time: Timestamp) -> Option<Seq> {

@@ -10,6 +10,7 @@
 //! | `certificates` | Clients that are recognised by their certificates. |
 //! | `tenants` | The limits of clients. |
 //! | `tls` | Certificates, handshakes, and the bytes of a connection. |
+//! | `trace` | The trace that a message belongs to, in the form of each protocol. |
 //! | `watched` | Ends an answer when the credential of its request ends. |
 
 pub(crate) mod attempts;
@@ -23,4 +24,5 @@ pub(crate) mod tenants;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod tls;
+pub(crate) mod trace;
 pub(crate) mod watched;

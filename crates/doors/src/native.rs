@@ -93,6 +93,8 @@ pub struct NativeConfig {
     pub cluster: Option<ClusterReporter>,
     /// Operators that are told about groups.
     pub alerts: Option<Alerts>,
+    /// Streams, and groups, that have series of their own in `/metrics`.
+    pub metrics_series_max: usize,
     /// Metrics that a collector is sent.
     pub exports: Option<Exports>,
     /// For the dashboard.
@@ -122,6 +124,7 @@ impl Default for NativeConfig {
             history: false,
             cluster: None,
             alerts: None,
+            metrics_series_max: 2_000,
             exports: None,
             node: Arc::default(),
         }

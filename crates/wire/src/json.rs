@@ -41,8 +41,8 @@ pub use message::{
     StoredMessage,
 };
 pub use monitor::{
-    Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, ProcessingTime, Rates, Scaling,
-    ServerReport, ServerStage, SubscriptionList, Throughput,
+    Consumer, ConsumerKind, Counters, GroupList, GroupReport, GroupStatus, History, ProcessingTime, Rates,
+    Scaling, ServerReport, ServerStage, SubscriptionList, Throughput,
 };
 pub use read::read;
 pub use span::{BadSpan, Span};

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use forebay_core::fault::{Fault, planted};
 use forebay_core::notes::{Expected, Note, NoteRefusal};
 use forebay_core::shard::{PublishOptions, PublishRefusal};
 use forebay_core::types::{Ordinal, StreamName};
@@ -262,7 +263,8 @@ impl Feeding {
             let seen = Ordinal(page.next.0.saturating_sub(1)).max(durable);
             let batch = self.links_to(&page.messages);
             if !batch.is_empty() || seen.0 - durable.0 >= IDLE_STRIDE {
-                version = self.store(batch, version, value(seen, &links.terms)).await?;
+                let ahead = u64::from(planted(Fault::FeedPlaceAhead));
+                version = self.store(batch, version, value(seen.plus(ahead), &links.terms)).await?;
                 durable = seen;
                 most.messages = (most.messages * 2).min(PAGE_MESSAGES);
             }
@@ -282,9 +284,19 @@ impl Feeding {
     /// Stores links together with the place that they reach to. Returns the new version of the note.
     async fn store(&self, batch: Batch, version: u64, value: Vec<u8>) -> Result<u64, CallError> {
         let wish = note(self.door, &self.stream, Some(value), Expected::Version(version));
-        let mut bundle = Bundle::beside((*self.stream).clone()).note(wish);
+        let beside = || Bundle::beside((*self.stream).clone());
+        let mut bundle = beside().note(wish);
         if !batch.is_empty() {
-            bundle = bundle.publish_to_existing(self.stream.clone(), batch, PublishOptions::default());
+            let publish = |bundle: Bundle| {
+                bundle.publish_to_existing(self.stream.clone(), batch, PublishOptions::default())
+            };
+            if planted(Fault::FeedPlaceApart) {
+                let apart = publish(beside());
+                let room = self.caller.broker.bundle_room(&apart).await;
+                self.caller.commit_allowed(room, apart).await?;
+            } else {
+                bundle = publish(bundle);
+            }
         }
         let room = self.caller.broker.bundle_room(&bundle).await;
         let committed = self.caller.commit_allowed(room, bundle).await?;

@@ -7,7 +7,7 @@
 //! [`Entrance::feed_sources`] has the feeders that the settings ask for: it looks through them when the server starts,
 //! and whenever the setting of a stream has changed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Entrance {
     pub async fn feed_sources(self) {
         let caller = self.enter(Principal::owner_as("sources"), None);
         let changed = self.feeders().changed();
-        let mut fed: Option<HashMap<StreamName, (StreamId, Source)>> = None;
+        let mut fed: Option<BTreeMap<StreamName, (StreamId, Source)>> = None;
         loop {
             match caller.reconcile_sources(&mut fed).await {
                 Ok(()) => changed.notified().await,
@@ -59,7 +59,7 @@ impl Caller {
     /// Ends the feeders that the settings do not ask for any more, and starts those that they ask for.
     async fn reconcile_sources(
         &self,
-        fed: &mut Option<HashMap<StreamName, (StreamId, Source)>>,
+        fed: &mut Option<BTreeMap<StreamName, (StreamId, Source)>>,
     ) -> Result<(), CallError> {
         if fed.is_none() {
             // Streams may have been deleted shortly before the last stop.
@@ -114,8 +114,8 @@ impl Caller {
         self.commit(bundle).await.map(drop)
     }
 
-    async fn fed_streams(&self) -> Result<HashMap<StreamName, (StreamId, Source)>, CallError> {
-        let (mut all, mut after) = (HashMap::new(), None);
+    async fn fed_streams(&self) -> Result<BTreeMap<StreamName, (StreamId, Source)>, CallError> {
+        let (mut all, mut after) = (BTreeMap::new(), None);
         loop {
             let from: Option<StreamName> = after.take();
             let page = self

@@ -10,6 +10,7 @@ mod moving;
 mod reading;
 mod rights;
 mod sources;
+mod times;
 
 use std::future::poll_fn;
 use std::sync::Arc;

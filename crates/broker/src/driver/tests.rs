@@ -94,7 +94,7 @@ impl Rig {
         let mut log = MemoryLog::new(ShardId(0), frame_bytes_max);
         let mut claim = log.claim();
         claim.frames_max = frames_max;
-        let recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("nothing to recover");
+        let recovery = Recovery::begin(&mut claim, Limits::DEFAULT).expect("nothing to recover");
         let mut rig = Rig {
             driver: recovery.finish(NOW, config),
             log,
@@ -211,7 +211,7 @@ impl Rig {
             bytes: part.bytes.clone().expect("the first image has every part"),
         };
         claim.parts = image.parts.iter().map(part).collect();
-        let mut recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("a good image");
+        let mut recovery = Recovery::begin(&mut claim, Limits::DEFAULT).expect("a good image");
         while let Some((from, budget)) = recovery.next_read() {
             let frames = self.log.read(from, budget);
             recovery.feed(&frames).expect("the image and the log fit together");
@@ -506,8 +506,8 @@ fn ids_are_remembered_whenever_the_image_was_taken() {
         if !done {
             continue;
         }
-        let claim = rig.log.claim();
-        let mut recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("a good image");
+        let mut claim = rig.log.claim();
+        let mut recovery = Recovery::begin(&mut claim, Limits::DEFAULT).expect("a good image");
         while let Some((from, budget)) = recovery.next_read() {
             recovery.feed(&rig.log.read(from, budget)).expect("the image and the log fit together");
         }

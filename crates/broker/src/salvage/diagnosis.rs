@@ -104,9 +104,9 @@ pub fn diagnose<D: Disk>(
     let (images, image_damages) = inspection.images();
     let mut remarks = Vec::new();
     let claim = inspection.claim().map_err(|error| error.to_string());
-    let recovery = claim.and_then(|claim| {
+    let recovery = claim.and_then(|mut claim| {
         remarks.extend(claim.remarks.iter().cloned());
-        Recovery::begin(&claim, limits.clone()).map_err(|error| with_source(&error))
+        Recovery::begin(&mut claim, limits.clone()).map_err(|error| with_source(&error))
     });
     let from = recovery.as_ref().ok().and_then(Recovery::next_read).map(|(from, _)| from);
     let mut look = Look {

@@ -66,7 +66,15 @@ impl ShardTask {
         bundle = notes.iter().fold(bundle, |bundle, note| bundle.note(note.change()));
         let committed =
             self.driver.commit(self.now, &bundle).map_err(|refusal| refused(refusal, &settled))?;
+        for (part, published) in batches.iter().zip(&committed.published).filter(|_| !committed.again) {
+            let shard = self.driver.shard();
+            let stream = shard.stream_named(&part.stream);
+            let told =
+                stream.and_then(|id| self.traces.published(self.now, shard, id, &part.batch, published));
+            self.trace_when_durable(told);
+        }
         for (of, outcomes) in settled.iter().zip(&committed.outcomes).filter(|_| !committed.again) {
+            self.traces.settled(self.now, self.driver.shard(), of.group, &of.leases, outcomes);
             if let Some(holders) = &of.holders {
                 let leases: Vec<Lease> = of.leases.iter().flat_map(|run| run.leases()).collect();
                 self.keep_times(of.group, &leases, holders, outcomes);

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use forebay_core::group::{Bound, Counters, GroupFigures, LeaseRun, Outcome, OutcomeRun, with_outcomes};
+use forebay_core::group::{
+    Bound, Counters, GroupFigures, Lease, LeaseRun, Outcome, OutcomeRun, with_outcomes,
+};
 use forebay_core::settings::Source;
 use forebay_core::shard::{Shard, StreamFigures};
 use forebay_core::types::{Epoch, GroupId, GroupName, StreamId, StreamName, Timestamp};
@@ -11,12 +13,13 @@ use forebay_core::types::{Epoch, GroupId, GroupName, StreamId, StreamName, Times
 use super::ShardTask;
 use crate::broker::GroupCursor;
 use crate::caller::FedStreams;
+use crate::driver::Delivery;
 use crate::error::CallError;
 use crate::report::{
-    BANDS, ConsumerReport, GroupReport, JobReport, Page, ScalingReport, ServerReport, StreamReport,
-    Throughput,
+    BANDS, Bands, ConsumerReport, END_TO_END_BANDS, GroupReport, JobReport, Page, ScalingReport,
+    ServerReport, StreamReport, Throughput,
 };
-use crate::stats::{GrantClock, Histogram, Meter, Rates, ScalingInputs, ScalingTarget, advise};
+use crate::stats::{GrantClock, Histogram, Meter, Publications, Rates, ScalingInputs, ScalingTarget, advise};
 
 /// How often counters are looked at for rates.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -30,6 +33,7 @@ const NAMES_PER_TURN: usize = 2_000;
 #[derive(Default)]
 pub(super) struct Statistics {
     grants: GrantClock,
+    publications: Publications,
     groups: HashMap<GroupId, Box<GroupStatistics>>,
     streams: HashMap<StreamId, Meter>,
     /// How far the present look at all counters has come.
@@ -45,6 +49,7 @@ pub(super) struct Statistics {
 #[derive(Default)]
 struct GroupStatistics {
     processing: Option<Box<Histogram>>,
+    end_to_end: Option<Box<Histogram>>,
     meters: [Meter; 10],
     is_metered: bool,
 }
@@ -74,8 +79,68 @@ impl GroupStatistics {
 }
 
 impl Statistics {
+    /// Messages leave for a consumer.
+    pub(super) fn delivered(&mut self, delivery: &Delivery) {
+        let published = delivery.messages.iter().map(|message| message.published);
+        self.publications.note(delivery.lease.grant, published);
+    }
+
+    /// Leases were answered. Returns how long the consumer had their messages, each time with how many.
+    pub(super) fn settled(
+        &mut self,
+        now: Timestamp,
+        shard: &Shard,
+        group: GroupId,
+        leases: &[LeaseRun],
+        outcomes: &[OutcomeRun],
+    ) -> Vec<(Duration, u64)> {
+        let times = self.times(now, shard.epoch(), leases, outcomes);
+        let ages = self.ages(now, shard, group, leases, outcomes);
+        if times.is_empty() && ages.is_empty() {
+            return times;
+        }
+        let of = self.groups.entry(group).or_default();
+        let processing = of.processing.get_or_insert_default();
+        times.iter().for_each(|(time, count)| processing.record_n(*time, *count));
+        if !ages.is_empty() {
+            let end_to_end = of.end_to_end.get_or_insert_default();
+            ages.iter().for_each(|(age, count)| end_to_end.record_n(*age, *count));
+        }
+        times
+    }
+
+    /// How long ago messages that were acked now were published, each time with how many.
+    fn ages(
+        &self,
+        now: Timestamp,
+        shard: &Shard,
+        group: GroupId,
+        leases: &[LeaseRun],
+        outcomes: &[OutcomeRun],
+    ) -> Vec<(Duration, u64)> {
+        let mut ages: Vec<(Duration, u64)> = Vec::new();
+        let stream = shard.stream_of(group);
+        with_outcomes(leases, outcomes, |run, outcome| {
+            if outcome != Outcome::Acked {
+                return;
+            }
+            let is_of_now = run.first.epoch == shard.epoch();
+            let mut n = 0;
+            while n < u64::from(run.count) {
+                let Lease { grant, seq, .. } = run.nth(n);
+                let exact = self.publications.around(grant).filter(|_| is_of_now);
+                let about = || shard.published_about(stream?, seq).map(|(at, end)| (at, end.0 - seq.0));
+                let found = exact.map(|(at, end)| (at, end.0 - grant.0)).or_else(about);
+                let count = found.map_or(1, |(_, count)| count).min(u64::from(run.count) - n);
+                ages.extend(found.map(|(at, _)| (now.since(at), count)));
+                n += count;
+            }
+        });
+        ages
+    }
+
     /// How long consumers had the messages that they answered for, each time with how many.
-    pub(super) fn times(
+    fn times(
         &self,
         now: Timestamp,
         epoch: Epoch,
@@ -101,10 +166,6 @@ impl Statistics {
             }
         });
         times
-    }
-
-    pub(super) fn processing_of(&mut self, group: GroupId) -> &mut Histogram {
-        self.groups.entry(group).or_default().processing.get_or_insert_default()
     }
 
     pub(super) fn forget_group(&mut self, group: GroupId) {
@@ -151,9 +212,11 @@ impl Statistics {
     }
 }
 
-/// How many times were shorter than the end of each band, and all of them.
-fn bands(times: &Histogram) -> [u64; BANDS.len() + 1] {
-    std::array::from_fn(|n| BANDS.get(n).map_or(times.count(), |power| times.shorter_than(*power)))
+/// The times of a histogram by bands that end at these powers of two.
+fn bands<const N: usize>(times: &Histogram, ends: &[u32]) -> Bands<N> {
+    let shorter =
+        std::array::from_fn(|n| ends.get(n).map_or(times.count(), |power| times.shorter_than(*power)));
+    Bands { shorter, sum: times.sum() }
 }
 
 /// Whether there is something to be seen.
@@ -295,8 +358,9 @@ impl ShardTask {
             _ => None,
         };
         let settings = shard.group_settings(group).expect("the group was found").clone();
-        let processing =
-            statistics.and_then(|of| of.processing.as_ref()).filter(|_| settings.extra_statistics);
+        let kept = statistics.filter(|_| settings.extra_statistics);
+        let processing = kept.and_then(|of| of.processing.as_ref());
+        let end_to_end = kept.and_then(|of| of.end_to_end.as_ref());
         let name =
             shard.groups_of(stream).find(|(_, id)| *id == group).expect("the group was found").0.clone();
         GroupReport {
@@ -308,7 +372,8 @@ impl ShardTask {
             arrivals,
             catch_up,
             processing: processing.map(|times| times.summary()),
-            processing_bands: processing.map(|times| bands(times)),
+            processing_bands: processing.map(|times| bands(times, &BANDS)),
+            end_to_end: end_to_end.map(|times| bands(times, &END_TO_END_BANDS)),
             consumers: self.report_consumers(group),
             settings,
         }
@@ -343,6 +408,7 @@ impl ShardTask {
                     bound: figures.bound,
                     joined: figures.joined,
                     in_flight: figures.in_flight,
+                    holds: figures.holds,
                     credit: figures.credit,
                     acked: figures.acked,
                     failed: figures.failed,
@@ -352,6 +418,8 @@ impl ShardTask {
                 let one = &mut consumers[at];
                 one.joined = one.joined.min(figures.joined);
                 one.in_flight += figures.in_flight;
+                let held = one.holds.into_iter().chain(figures.holds);
+                one.holds = held.min_by_key(|(_, since)| *since);
                 one.credit += figures.credit;
                 one.acked += figures.acked;
                 one.failed += figures.failed;
@@ -464,6 +532,7 @@ impl ShardTask {
             clock_ahead: self.clock.ahead_of_date(),
             window_bytes: self.driver.memory(),
             epoch: shard.epoch().0,
+            commit_times: self.commit_times.clone(),
             driver: self.driver.figures(),
             engine: self.engine.figures(),
         }

@@ -97,14 +97,11 @@ impl ShardTask {
         for SettleRequest { ticket, leases, settlement } in requests {
             let mut outcomes = Vec::with_capacity(leases.len());
             self.driver.settle(now, group, &leases, &settlement, &mut outcomes);
+            self.traces.settled(now, self.driver.shard(), group, &leases, &outcomes);
             if keeps_times && !matches!(settlement.verb, Verb::Extend { .. }) {
-                let times = self.statistics.times(now, self.driver.shard().epoch(), &leases, &outcomes);
+                let times = self.statistics.settled(now, self.driver.shard(), group, &leases, &outcomes);
                 let own = member.processing.get_or_insert_default();
-                let all = self.statistics.processing_of(group);
-                for (time, count) in times {
-                    own.record_n(time, count);
-                    all.record_n(time, count);
-                }
+                times.into_iter().for_each(|(time, count)| own.record_n(time, count));
             }
             settled.push(Settled { ticket, outcomes });
         }
@@ -138,6 +135,7 @@ impl ShardTask {
         let mut outcomes = Vec::new();
         let runs = LeaseRun::join(leases.iter().copied());
         self.driver.settle(now, group, &runs, settlement, &mut outcomes);
+        self.traces.settled(now, self.driver.shard(), group, &runs, &outcomes);
         if keeps_times(&self.driver, group) && !matches!(settlement.verb, Verb::Extend { .. }) {
             self.keep_times(group, &leases, &holders, &outcomes);
         }
@@ -161,12 +159,11 @@ impl ShardTask {
         holders: &[Option<ConsumerId>],
         outcomes: &[OutcomeRun],
     ) {
-        let epoch = self.driver.shard().epoch();
         for ((lease, holder), outcome) in leases.iter().zip(holders).zip(each_outcome(outcomes)) {
+            let run = [LeaseRun::one(*lease)];
             for (time, count) in
-                self.statistics.times(self.now, epoch, &[LeaseRun::one(*lease)], &[(outcome, 1)])
+                self.statistics.settled(self.now, self.driver.shard(), group, &run, &[(outcome, 1)])
             {
-                self.statistics.processing_of(group).record_n(time, count);
                 let Some(holder) = *holder else { continue };
                 if let Some(member) = self.members.get_mut(&holder) {
                     member.processing.get_or_insert_default().record_n(time, count);

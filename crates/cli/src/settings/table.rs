@@ -350,6 +350,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "metrics_series_max",
+        value: Some("N"),
+        default: "2000",
+        help: "Streams, and groups, that have figures of their own in /metrics and over OTLP. Of more, groups that \
+               need an operator and those with the largest backlog",
+        set: |settings, text| values::into(&mut settings.metrics_series_max, values::count(text)),
+    },
+    Setting {
         name: "otlp_endpoint",
         value: Some("URL|none"),
         default: "none",
@@ -365,6 +373,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "15s",
         help: "How often metrics are sent to otlp_endpoint. At least 1s",
         set: |settings, text| values::into(&mut settings.otlp_interval, values::interval(text)),
+    },
+    Setting {
+        name: "otlp_traces",
+        value: None,
+        default: "false",
+        help: "Send otlp_endpoint also a span for each publish, delivery and answer of a message that carries a \
+               sampled trace",
+        set: |settings, text| values::into(&mut settings.otlp_traces, values::switch(text)),
     },
     Setting {
         name: "log",

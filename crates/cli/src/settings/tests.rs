@@ -32,6 +32,7 @@ fn the_defaults_are_those_of_the_broker_and_the_journal() {
     let door = forebay_doors::native::NativeConfig::default();
     assert_eq!((settings.max_connections, settings.host_names), (door.connections_max, door.host_names));
     assert_eq!(settings.request_bytes, door.body_bytes_max as u64);
+    assert_eq!(settings.metrics_series_max, door.metrics_series_max);
     assert_eq!(settings.auto_create_max_bytes, FIRST_PUBLISH_BYTES_MAX);
     assert_eq!(settings.drain_timeout, broker.drain_max);
     assert_eq!(settings.date_jump_max, broker.date_jump_max);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::group::candidates::Candidates;
+use crate::group::standing::State;
 use crate::group::{Bound, Group};
 use crate::stream::Stream;
 use crate::types::{ConsumerId, KeyHash, Seq, Timestamp};
@@ -82,6 +83,8 @@ pub struct ConsumerFigures {
     pub bound: Bound,
     pub joined: Timestamp,
     pub in_flight: u64,
+    /// The first message that it holds, and since when.
+    pub holds: Option<(Seq, Timestamp)>,
     pub credit: u32,
     pub acked: u64,
     pub failed: u64,
@@ -121,6 +124,14 @@ impl Group {
         }
     }
 
+    /// Since when a consumer holds a message.
+    fn granted(&self, seq: Seq) -> Option<Timestamp> {
+        match self.ledger.standing().run_at(seq)?.1 {
+            State::Leased(lease) => Some(lease.granted),
+            _ => None,
+        }
+    }
+
     fn oldest_unsettled(&self, stream: &Stream) -> Option<Seq> {
         let next = self.ledger.progress().floor().next();
         let replayed = self.ledger.replayed().keys().next().copied();
@@ -146,6 +157,7 @@ impl Group {
             bound: member.bound,
             joined: member.joined,
             in_flight: member.held.count(),
+            holds: member.held.first().and_then(|seq| Some((seq, self.granted(seq)?))),
             credit: member.credit.messages(),
             acked: member.acked,
             failed: member.failed,

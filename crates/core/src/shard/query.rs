@@ -268,6 +268,12 @@ impl Shard {
         self.next_grant
     }
 
+    /// When a message was published, to a tenth of a second mostly, and the first position after it of which that need
+    /// not be so. None if the stream has forgotten.
+    pub fn published_about(&self, stream: StreamId, seq: Seq) -> Option<(Timestamp, Seq)> {
+        self.streams.get(&stream)?.timeline.around(seq)
+    }
+
     /// Bytes of the messages in a range of a stream, or nearly so.
     pub fn bytes_of(&self, stream: StreamId, range: SeqRange) -> u64 {
         self.streams.get(&stream).map_or(0, |stream| stream.timeline.bytes(range))

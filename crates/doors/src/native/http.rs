@@ -94,6 +94,8 @@ struct Shared {
     process: fn() -> ProcessFigures,
     cluster: Option<ClusterReporter>,
     exports: Option<Exports>,
+    metrics_series_max: usize,
+    chosen: metrics::chosen::Chosen,
     #[cfg(feature = "dashboard")]
     alerts: Option<Alerts>,
     #[cfg(feature = "dashboard")]
@@ -209,6 +211,8 @@ impl HttpDoor {
             process: config.process,
             cluster: config.cluster.clone(),
             exports: config.exports.clone(),
+            metrics_series_max: config.metrics_series_max,
+            chosen: metrics::chosen::Chosen::default(),
             #[cfg(feature = "dashboard")]
             alerts: config.alerts.clone(),
             #[cfg(feature = "dashboard")]

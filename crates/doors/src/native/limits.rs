@@ -33,7 +33,7 @@ pub(super) const FOLLOW_PAGE: u64 = 2_000;
 pub(super) const FOLLOW_PAGE_BYTES: usize = 1 << 20;
 /// The size of a page of messages. One message always fits.
 pub(super) const PAGE_BYTES_MAX: usize = 6 << 20;
-/// Streams, and groups, in `/metrics` and `/events`. Of more, the first by name.
+/// Streams, and groups, in `/events`. Of more, the first by name.
 pub(super) const OVERVIEW_MAX: usize = 1_000;
 /// Contents of the messages in one reply over HTTP. A receive gives back what would not fit.
 pub(super) const HTTP_REPLY_BYTES_MAX: usize = 16 << 20;

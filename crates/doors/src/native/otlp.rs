@@ -1,9 +1,10 @@
-//! Export of the server's metrics over OTLP, the OpenTelemetry protocol, to a collector.
+//! Export of the server's metrics over OTLP, the OpenTelemetry protocol, to a collector; `traces` exports spans.
 //!
 //! A task takes the figures of `/metrics` once in an interval, and puts them, encoded, into a short queue; the program
 //! that runs the server sends them. Values count from the start of the server, so an export that is dropped costs a
 //! point of a chart and no count. Nothing here is on the path of messages.
 
+mod traces;
 pub mod wire;
 
 use std::collections::VecDeque;
@@ -12,13 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_broker::api::{Histogram, Stage, Summary};
+use forebay_broker::api::{Stage, Tracer};
 use forebay_core::types::Timestamp;
 use prost::Message as _;
 use tokio::sync::Notify;
 
 use super::http::Door;
-use super::http::metrics::{self, Form, Labels, Scrape};
+use super::http::metrics::{self, Form, Labels, Scrape, Times};
+pub use traces::SpanExports;
 use wire::{CUMULATIVE, Data, KeyValue};
 
 /// Exports that wait to be sent. The oldest is dropped from a full queue.
@@ -33,6 +35,8 @@ struct Inner {
     /// The server, as its operator calls it.
     instance: String,
     every: Duration,
+    /// The spans that the collector is sent, if it is.
+    tracer: Option<Tracer>,
     wake: Notify,
     /// Locked to put in and take out, never across a wait.
     queue: Mutex<VecDeque<Bytes>>,
@@ -41,10 +45,10 @@ struct Inner {
 }
 
 impl Exports {
-    pub fn new(instance: String, every: Duration) -> Exports {
+    pub fn new(instance: String, every: Duration, tracer: Option<Tracer>) -> Exports {
         let (wake, queue) = (Notify::new(), Mutex::default());
         let (sent, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
-        Exports(Arc::new(Inner { instance, every, wake, queue, sent, dropped }))
+        Exports(Arc::new(Inner { instance, every, tracer, wake, queue, sent, dropped }))
     }
 
     /// Waits for the next export: the body of a request to `/v1/metrics`.
@@ -67,6 +71,11 @@ impl Exports {
     /// How many exports were sent, and how many were dropped.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.0.sent.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
+    }
+
+    /// The same of spans. None if they are not exported.
+    pub(super) fn span_counts(&self) -> Option<(u64, u64)> {
+        self.0.tracer.as_ref().map(Tracer::counts)
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Bytes>> {
@@ -121,20 +130,27 @@ impl Figures {
     fn encode(mut self, instance: &str) -> Bytes {
         // A metric without a value has nothing to say, and some collectors refuse it.
         self.metrics.retain(|metric| metric.data.is_some());
-        let version = env!("CARGO_PKG_VERSION");
-        let attributes =
-            [("service.name", "forebay"), ("service.version", version), ("service.instance.id", instance)];
-        let attributes = attributes.iter().map(|(key, value)| KeyValue::text(key, value)).collect();
-        let scope = wire::Scope { name: "forebay".to_owned(), version: version.to_owned() };
-        let scopes = vec![wire::ScopeMetrics { scope: Some(scope), metrics: self.metrics }];
-        let resource = Some(wire::Resource { attributes });
-        let resources = vec![wire::ResourceMetrics { resource, scopes }];
+        let scopes = vec![wire::ScopeMetrics { scope: Some(scope()), metrics: self.metrics }];
+        let resources = vec![wire::ResourceMetrics { resource: Some(resource(instance)), scopes }];
         wire::ExportMetrics { resources }.encode_to_vec().into()
     }
 
     fn last(&mut self) -> &mut Option<Data> {
         &mut self.metrics.last_mut().expect("a metric begins before its values").data
     }
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The server, as the collector is told.
+fn resource(instance: &str) -> wire::Resource {
+    let attributes =
+        [("service.name", "forebay"), ("service.version", VERSION), ("service.instance.id", instance)];
+    wire::Resource { attributes: attributes.map(|(key, value)| KeyValue::text(key, value)).into() }
+}
+
+fn scope() -> wire::Scope {
+    wire::Scope { name: "forebay".to_owned(), version: VERSION.to_owned() }
 }
 
 fn attributes(labels: Labels<'_>) -> Vec<KeyValue> {
@@ -176,43 +192,29 @@ impl Form for Figures {
         }
     }
 
-    fn histogram(&mut self, times: &Histogram) {
+    fn histogram(&mut self, labels: Labels<'_>, times: &Times) {
         let (mut below, mut buckets, mut bounds) = (0, Vec::new(), Vec::new());
-        for (bound, count) in metrics::buckets(times) {
-            bounds.push(bound);
+        for (bound, count) in &times.buckets {
+            bounds.push(*bound);
             buckets.push(count.saturating_sub(below));
-            below = count;
+            below = *count;
         }
-        buckets.push(times.count().saturating_sub(below));
+        buckets.push(times.count.saturating_sub(below));
         let point = wire::HistogramPoint {
-            attributes: Vec::new(),
-            start_ns: self.start_ns,
-            time_ns: self.time_ns,
-            count: times.count(),
-            sum: Some(times.sum().as_secs_f64()),
-            buckets,
-            bounds,
-        };
-        let histogram = wire::Histogram { points: vec![point], temporality: CUMULATIVE };
-        *self.last() = Some(Data::Histogram(histogram));
-    }
-
-    fn summary(&mut self, labels: Labels<'_>, times: &Summary) {
-        let quantile = |(name, value): (&str, f64)| wire::Quantile {
-            quantile: name.parse().expect("a quantile is a number"),
-            value,
-        };
-        let point = wire::SummaryPoint {
             attributes: attributes(labels),
             start_ns: self.start_ns,
             time_ns: self.time_ns,
             count: times.count,
-            sum: metrics::sum(times),
-            quantiles: metrics::quantiles(times).into_iter().map(quantile).collect(),
+            sum: Some(times.sum),
+            buckets,
+            bounds,
         };
         match self.last() {
-            Some(Data::Summary(summary)) => summary.points.push(point),
-            data => *data = Some(Data::Summary(wire::Summary { points: vec![point] })),
+            Some(Data::Histogram(histogram)) => histogram.points.push(point),
+            data => {
+                *data =
+                    Some(Data::Histogram(wire::Histogram { points: vec![point], temporality: CUMULATIVE }));
+            }
         }
     }
 }

@@ -1,10 +1,9 @@
 //! The trace that a request belongs to, by the W3C's `traceparent` and `tracestate`. Messages that have no trace of
 //! their own carry it on in their headers, so that their consumers can join it.
 
-const PARENT: &str = "traceparent";
+use crate::kit::trace::{PARENT, w3c};
+
 const STATE: &str = "tracestate";
-/// `version-trace-parent-flags`, in hex digits.
-const PARENT_PARTS: [usize; 4] = [2, 32, 16, 2];
 /// The number of bytes that the standard asks every service to pass on.
 const STATE_BYTES_MAX: usize = 512;
 
@@ -19,7 +18,9 @@ impl Trace {
     /// The trace of a request, by the values of its headers or metadata. A trace that cannot be read is
     /// ignored.
     pub(super) fn read<'a>(value: impl Fn(&'static str) -> Option<&'a str>) -> Trace {
-        let Some(parent) = value(PARENT).filter(|parent| is_parent(parent)) else { return Trace::default() };
+        let Some(parent) = value(PARENT).filter(|parent| w3c(parent).is_some()) else {
+            return Trace::default();
+        };
         let mut headers = vec![(PARENT, parent.to_owned())];
         if let Some(state) = value(STATE).filter(|state| !state.is_empty() && state.len() <= STATE_BYTES_MAX)
         {
@@ -38,12 +39,6 @@ impl Trace {
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
     }
-}
-
-fn is_parent(text: &str) -> bool {
-    let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let parts: Vec<&str> = text.split('-').collect();
-    parts.iter().map(|part| part.len()).eq(PARENT_PARTS) && parts.iter().all(|part| is_hex(part))
 }
 
 #[cfg(test)]

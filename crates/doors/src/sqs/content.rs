@@ -28,9 +28,9 @@ use super::wire::message::{
     TRACE_HEADER,
 };
 use super::wire::response::{Received, Sent};
+use crate::kit::trace::AWS as TRACE;
 
 const TYPES: &str = "sqs:types";
-const TRACE: &str = "sqs:trace";
 const SENDER: &str = "sqs:sender";
 /// Attributes for what other doors say and SQS does not.
 const KIND: &str = "forebay.type";

@@ -89,11 +89,9 @@ impl Body {
         let Some(bytes) = bytes else {
             return Body { no_body: true, content_type: said(""), ..Body::default() };
         };
-        let may_be_json = match content_type {
-            "" => bytes.trim_ascii_start().first().is_some_and(|first| matches!(first, b'{' | b'[')),
-            _ => is_json(content_type),
-        };
-        if may_be_json && let Ok(body) = serde_json::from_slice::<Box<RawValue>>(bytes) {
+        if may_be_json(bytes, content_type)
+            && let Ok(body) = serde_json::from_slice::<Box<RawValue>>(bytes)
+        {
             return Body { body: Some(body), content_type: said(JSON), ..Body::default() };
         }
         let may_be_text = content_type.is_empty() || is_text(content_type);
@@ -143,6 +141,20 @@ impl<'a> Given<'a> {
         };
         Ok(Some(Content { bytes: Some(bytes), content_type: content_type.unwrap_or(follows) }))
     }
+}
+
+fn may_be_json(bytes: &[u8], content_type: &str) -> bool {
+    match content_type {
+        "" => bytes.trim_ascii_start().first().is_some_and(|first| matches!(first, b'{' | b'[')),
+        _ => is_json(content_type),
+    }
+}
+
+/// Whether a body is JSON: because its type says so or, if the producer did not give one, because it is a JSON object
+/// or array.
+pub fn is_json_body(bytes: &[u8], content_type: &str) -> bool {
+    may_be_json(bytes, content_type)
+        && (!content_type.is_empty() || serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok())
 }
 
 /// Whether a body of this type is JSON: `application/json`, or a type that ends in `+json`.
@@ -250,7 +262,9 @@ mod tests {
             (b"\"\xff\"", "base64 Iv8i"),
         ] {
             assert_eq!(shown(Some(bytes), ""), field);
+            assert_eq!(is_json_body(bytes, ""), field.starts_with("body "), "{field}");
         }
+        assert!(is_json_body(b"42", JSON) && !is_json_body(b"{}", TEXT));
     }
 
     #[test]

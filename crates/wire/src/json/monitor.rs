@@ -197,6 +197,26 @@ pub struct Scaling {
     pub desired_consumers: u32,
 }
 
+/// Figures over time, each a list with one value for each point, from the oldest to the newest. A point without a
+/// record is `null`. Rates are means and are for each second; everything else is the largest value of its point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct History {
+    /// When the first point begins.
+    pub from: Time,
+    /// Seconds of one point.
+    pub step: u64,
+    /// Messages that came in.
+    pub arrived: Vec<Option<f64>>,
+    /// Messages that came to an end.
+    pub settled: Vec<Option<f64>>,
+    pub lag: Vec<Option<f64>>,
+    /// Seconds.
+    pub oldest_age: Vec<Option<f64>>,
+    pub in_flight: Vec<Option<f64>>,
+    pub parked: Vec<Option<f64>>,
+}
+
 /// How far the server is from its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

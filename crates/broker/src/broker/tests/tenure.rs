@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::settings::Acks;
+use forebay_core::shard::PublishRefusal;
 use forebay_core::types::{Epoch, Position};
 use forebay_storage::engine::{
     Appended, BoxFuture, Claim, Elapsed, Engine, Frame, Image, ReadBudget, Saved, StorageError, StoredFrame,
@@ -91,6 +92,29 @@ async fn messages_are_handed_out_only_while_the_log_is_surely_owned() {
     tenure.extend(at(20));
     let events = next_events(&mut consumer).await;
     assert!(matches!(&events[0], Event::Delivery(_)), "{events:?}");
+}
+
+/// A node that another one has replaced, and that does not know it yet, would refuse by what the log said before.
+#[tokio::test]
+async fn a_publish_is_refused_only_while_the_log_is_surely_owned() {
+    let (tenure, clock) = tenure();
+    tenure.extend(at(10));
+    let (broker, _running) = open_limited(&tenure).await;
+    create(&broker, Duration::from_secs(30)).await;
+    let batch = batch(1, 10);
+    let room = broker.room(&stream(), &batch).await;
+    let options = PublishOptions { expect_last: Some(Seq(9)), ..PublishOptions::default() };
+    clock.store(10, Ordering::SeqCst);
+    let mut refused = owner(&broker).publish(room, Arc::new(stream()), batch, options);
+    let waited = tokio::time::timeout(Duration::from_millis(200), &mut refused).await;
+    assert!(waited.is_err(), "the node does not know what the log says");
+
+    tenure.extend(at(20));
+    let refused = refused.await.map(Durable::get);
+    assert!(
+        matches!(refused, Err(PublishError::Refused(PublishRefusal::WrongLastSeq { .. }))),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

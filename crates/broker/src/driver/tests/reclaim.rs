@@ -217,8 +217,8 @@ fn a_restart_at_any_frame_finds_every_message_that_is_wanted() {
     for round in 0..30 {
         work(&mut rig, 4, |seq| seq % 17 == 3);
         // As many frames as there are at this moment survive, whatever reclaim is at.
-        let claim = rig.log.claim();
-        let mut recovery = Recovery::begin(&claim, Limits::DEFAULT).expect("a good image");
+        let mut claim = rig.log.claim();
+        let mut recovery = Recovery::begin(&mut claim, Limits::DEFAULT).expect("a good image");
         while let Some((from, budget)) = recovery.next_read() {
             recovery.feed(&rig.log.read(from, budget)).expect("the image and the log fit together");
         }

@@ -47,6 +47,7 @@ const CONTRACT: &str = "
     GET /streams/{stream}/groups/{group}/jobs/{job}
     DELETE /streams/{stream}/groups/{group}/jobs/{job}
     GET /streams/{stream}/groups/{group}/scaling
+    GET /streams/{stream}/groups/{group}/history
     GET /streams/{stream}/messages/{seq}/life
     GET /connections
     DELETE /connections/{connection}
@@ -55,6 +56,7 @@ const CONTRACT: &str = "
     GET /problems/{kind}
     GET /livez
     GET /readyz
+    GET /history
     GET /metrics
     GET /openapi.json
     GET /events
@@ -132,13 +134,21 @@ fn the_server_says_that_it_lives_and_what_it_does() {
     assert!(page.header("content-security-policy").is_some() && page.text().contains("/openapi.json"));
     server.ok("PUT", "/subscriptions/a%22b/team", "{}");
     server.publish("a%22b", 1..=3);
+    let taken = server.ok("POST", "/subscriptions/a%22b/team/receive", r#"{"max":1}"#);
+    let ack = json!({ "leases": [taken["messages"][0]["lease"]] }).to_string();
+    server.ok("POST", "/subscriptions/a%22b/team/ack", &ack);
     let metrics = server.call("GET", "/metrics", "").text();
     for line in [
         "forebay_ready 1",
         "forebay_streams 1",
         "forebay_groups 1",
         "forebay_stream_last_seq{stream=\"a\\\"b\"} 3",
-        "forebay_group_lag{stream=\"a\\\"b\",group=\"team\"} 3",
+        "forebay_group_lag{stream=\"a\\\"b\",group=\"team\"} 2",
+        "# TYPE forebay_group_end_to_end_seconds histogram",
+        "forebay_group_end_to_end_seconds_bucket{stream=\"a\\\"b\",group=\"team\",le=\"+Inf\"} 1",
+        "forebay_group_end_to_end_seconds_count{stream=\"a\\\"b\",group=\"team\"} 1",
+        "forebay_group_processing_seconds_bucket{stream=\"a\\\"b\",group=\"team\",le=\"+Inf\"} 1",
+        "# TYPE forebay_commit_seconds histogram",
         "forebay_left_out{what=\"groups\"} 0",
     ] {
         assert!(metrics.lines().any(|other| other == line), "{line} is not in\n{metrics}");
@@ -148,6 +158,70 @@ fn the_server_says_that_it_lives_and_what_it_does() {
         let has_value = line.rsplit(' ').next().is_some_and(|value| value.parse::<f64>().is_ok());
         assert!(is_comment || has_value, "{line}");
     }
+    server.stop();
+}
+
+#[test]
+fn groups_in_need_and_those_with_the_largest_backlog_have_series() {
+    let server = Server::start_with(&["--memory", "--metrics-series-max", "2"]);
+    for (group, lag) in [("a", 0), ("b", 5), ("c", 700), ("d", 300), ("e", 0)] {
+        server.ok("PUT", &format!("/subscriptions/{group}/team"), "{}");
+        if lag > 0 {
+            server.publish(group, 1..=lag);
+        }
+    }
+    // It waits for an operator, although next to nothing waits in it.
+    server.ok("POST", "/subscriptions/b/team/pause", "");
+    let has = |metrics: &str, stream: &str| {
+        metrics.contains(&format!("forebay_group_lag{{stream=\"{stream}\",group=\"team\"}}"))
+    };
+    let shown = |metrics: &str| -> String {
+        ["a", "b", "c", "d", "e"].into_iter().filter(|stream| has(metrics, stream)).collect()
+    };
+    let metrics = server.call("GET", "/metrics", "").text();
+    assert_eq!(shown(&metrics), "bc");
+    for line in [
+        "forebay_groups 5",
+        "forebay_left_out{what=\"groups\"} 3",
+        "forebay_left_out{what=\"streams\"} 3",
+        "forebay_left_out_messages{state=\"unsettled\"} 300",
+    ] {
+        assert!(metrics.lines().any(|other| other == line), "{line} is not in\n{metrics}");
+    }
+    // A series stays although another group has a little more, and goes when one has much more.
+    server.ok("POST", "/subscriptions/b/team/resume", "");
+    assert_eq!(shown(&server.call("GET", "/metrics", "").text()), "cd");
+    server.publish("e", 1..=400);
+    assert_eq!(shown(&server.call("GET", "/metrics", "").text()), "cd");
+    server.publish("e", 401..=1_400);
+    assert_eq!(shown(&server.call("GET", "/metrics", "").text()), "ce");
+    server.stop();
+}
+
+#[test]
+fn the_history_has_the_figures_of_the_last_seconds() {
+    let server = Server::in_memory();
+    server.ok("PUT", "/subscriptions/work/team", "{}");
+    server.publish("work", 1..=9);
+    let last = |path: &str| {
+        let history = server.ok("GET", path, "");
+        let points = history["lag"].as_array().expect("a list");
+        assert_eq!((points.len(), history["step"].as_u64()), (30, Some(10)), "{history}");
+        points.last().cloned().unwrap_or_default()
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    for path in ["/history", "/streams/work/groups/team/history"] {
+        while last(&format!("{path}?span=5m&points=30")).as_f64() != Some(9.0) {
+            assert!(std::time::Instant::now() < until, "{path} never has the backlog");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    }
+    for (query, field) in [("points=0", "points"), ("span=8d", "span"), ("span=10s&points=11", "span")] {
+        let refused = server.refused("GET", &format!("/history?{query}"), "");
+        assert_eq!(refused, format!("400 invalid-parameter {field} never"));
+    }
+    let refused = server.refused("GET", "/streams/work/groups/none/history", "");
+    assert!(refused.starts_with("404 no-such-group"), "{refused}");
     server.stop();
 }
 

@@ -46,6 +46,8 @@ pub(in crate::native) fn calls() -> Api {
     job_calls(&mut api);
     credential_calls(&mut api);
     connection_calls(&mut api);
+    #[cfg(feature = "dashboard")]
+    history_calls(&mut api);
     live_calls(&mut api);
     api
 }
@@ -307,6 +309,30 @@ fn group_calls(api: &mut Api) {
             .fails(&[404])
             .grpc("GetScaling"),
         groups::scaling,
+    );
+}
+
+/// The history is recorded for the dashboard.
+#[cfg(feature = "dashboard")]
+fn history_calls(api: &mut Api) {
+    let what = "Rates, backlog and age over time, from the history that the server keeps: an hour by the second and a \
+                week by the minute. A point without a record is null.";
+    api.add(
+        Call::new(Method::GET, "/history", "getHistory", what)
+            .tag("server")
+            .query([Parameter::span("At most a week."), Parameter::points()])
+            .gives::<json::History>(200),
+        dashboard::past::server,
+    );
+    let what = "The same for a group: an hour by ten seconds. Up to 2,000 groups are recorded, and all points of \
+                another group are null.";
+    api.add(
+        Call::new(Method::GET, in_group!("/history"), "getGroupHistory", what)
+            .tag("groups")
+            .query([Parameter::span("At most an hour."), Parameter::points()])
+            .gives::<json::History>(200)
+            .fails(&[404]),
+        dashboard::past::group,
     );
 }
 

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `sampler` | one look at the server a second, for all open pages |
 //! | `history`, `keep` | figures of the past, and across restarts |
+//! | `past` | the same for clients of the API |
 //! | `view`, `layout` | a page that is being written, and the frame around it |
 //! | `live` | updates of an open page |
 //! | `chart`, `format` | pictures, and figures as text |
@@ -24,6 +25,7 @@ mod keep;
 mod layout;
 mod live;
 mod pages;
+pub(super) mod past;
 mod sampler;
 mod sign_in;
 mod view;

@@ -64,6 +64,19 @@ impl Parameter {
         Parameter::new("target_drain", what, schema)
     }
 
+    /// How far back a history goes.
+    #[cfg(feature = "dashboard")]
+    pub(super) fn span(what: &'static str) -> Parameter {
+        let schema = json!({ "type": "string", "pattern": "^([0-9]+(ns|us|ms|s|m|h|d))?$", "default": "1h" });
+        Parameter::new("span", what, schema)
+    }
+
+    #[cfg(feature = "dashboard")]
+    pub(super) fn points() -> Parameter {
+        let schema = json!({ "type": "integer", "minimum": 1, "maximum": 1_000, "default": 60 });
+        Parameter::new("points", "Number of points, each of a second or more.", schema)
+    }
+
     pub(super) fn consumers_max() -> Parameter {
         Parameter::consumers("max", "Maximum number of consumers to recommend.", TARGET_CONSUMERS_MAX)
     }

@@ -3,28 +3,28 @@
 //! Every metric is one row of [`METRICS`], and `docs/reference/metrics.md` is written from the same rows. So is the
 //! export over OTLP (`native/otlp.rs`), which is another [`Form`] of the same values.
 //!
-//! Labels are names of streams and groups, and of no more than `limits::OVERVIEW_MAX` of each: every label costs the
-//! program that watches many servers. Of more, the first by name are shown, and `forebay_left_out` says how many
-//! are not. Consumers and keys are never labels.
+//! Labels are names of streams and groups, and of no more than the setting `metrics_series_max` of each: every label
+//! costs the program that watches many servers. [`chosen`] decides which; `forebay_left_out` says how many are not
+//! shown. Consumers and keys are never labels.
+
+pub(super) mod chosen;
 
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_broker::api::{
-    DoorStats, GroupReport, Histogram, IssuerFigures, MemoryFigures, Refusals, ServerReport, Stage, Status,
-    StreamReport, Summary,
+    BANDS, Bands, DoorStats, END_TO_END_BANDS, GroupReport, Histogram, IssuerFigures, MemoryFigures,
+    Refusals, ServerReport, Stage, Status, StreamReport,
 };
 
 use super::Door;
 use super::failure::Failure;
 use crate::native::ProcessFigures;
 use crate::native::otlp::Exports;
-use crate::native::service::{Answer, Overview, Service};
+use crate::native::service::{Answer, Service};
 use Source::{Door as OfDoor, Each, Group, GroupTimes, Limits, Listener, Requests, Server, Stream};
-
-/// Bounds of the buckets of a histogram, as powers of two of a microsecond: from 256 µs to 17 s, by fours.
-const BUCKETS: [u32; 9] = [8, 10, 12, 14, 16, 18, 20, 22, 24];
+use chosen::Shown;
 
 /// The reports that are shown, all of one moment.
 pub(in crate::native) struct Scrape {
@@ -37,8 +37,8 @@ pub(in crate::native) struct Scrape {
     issuer: Option<IssuerFigures>,
     process: ProcessFigures,
     exports: Option<(u64, u64)>,
-    streams: Vec<StreamReport>,
-    groups: Vec<GroupReport>,
+    spans: Option<(u64, u64)>,
+    shown: Shown,
 }
 
 pub(in crate::native) struct Metric {
@@ -64,7 +64,7 @@ enum Source {
     Stream(fn(&StreamReport) -> f64),
     Group(fn(&GroupReport) -> f64),
     /// Groups that keep times.
-    GroupTimes(fn(&GroupReport) -> Option<&Summary>),
+    GroupTimes(fn(&GroupReport) -> Option<Times>),
 }
 
 const fn gauge(name: &'static str, help: &'static str, source: Source) -> Metric {
@@ -144,13 +144,16 @@ const METRICS: &[Metric] = &[
     ),
     gauge(
         "forebay_left_out",
-        "Streams and groups without figures of their own here, because there are too many.",
+        "Streams and groups without figures of their own here, because there are more than `metrics_series_max`.",
         Each("what", |of| {
-            let left = |all: usize, shown: usize| all.saturating_sub(shown) as f64;
-            vec![
-                ("streams", left(of.server.streams, of.streams.len())),
-                ("groups", left(of.server.groups, of.groups.len())),
-            ]
+            vec![("streams", of.shown.streams_left_out as f64), ("groups", of.shown.groups_left_out as f64)]
+        }),
+    ),
+    gauge(
+        "forebay_left_out_messages",
+        "Messages of the groups without figures of their own here, by whether they are not settled yet or parked.",
+        Each("state", |of| {
+            vec![("unsettled", of.shown.lag_left_out as f64), ("parked", of.shown.parked_left_out as f64)]
         }),
     ),
     counter(
@@ -161,6 +164,21 @@ const METRICS: &[Metric] = &[
             vec![("sent", sent as f64), ("dropped", dropped as f64)]
         }),
     ),
+    counter(
+        "forebay_otlp_spans_total",
+        "Spans of traced messages, by whether the collector took them. Missing without `otlp_traces`.",
+        Each("result", |of| {
+            let Some((sent, dropped)) = of.spans else { return Vec::new() };
+            vec![("sent", sent as f64), ("dropped", dropped as f64)]
+        }),
+    ),
+    Metric {
+        name: "forebay_commit_seconds",
+        kind: "histogram",
+        help: "From the decision about a publish, an answer or a change until it was durable. Every confirmed publish \
+               waited for as long.",
+        source: Source::Histogram(|of| &of.server.commit_times),
+    },
     // Storage.
     Metric {
         name: "forebay_storage_sync_seconds",
@@ -489,9 +507,16 @@ const METRICS: &[Metric] = &[
     ),
     Metric {
         name: "forebay_group_processing_seconds",
-        kind: "summary",
-        help: "From the delivery of a message to the answer, for groups with `extra_statistics`.",
-        source: GroupTimes(|of| of.processing.as_ref().filter(|times| times.count > 0)),
+        kind: "histogram",
+        help: "From the delivery of a message to the answer of its consumer, for groups with `extra_statistics`.",
+        source: GroupTimes(|of| Some(Times::of_bands(&of.processing_bands?, &BANDS))),
+    },
+    Metric {
+        name: "forebay_group_end_to_end_seconds",
+        kind: "histogram",
+        help: "From the publish of a message to its ack, for groups with `extra_statistics`. Messages that are parked, \
+               skipped, moved or expired are not counted.",
+        source: GroupTimes(|of| Some(Times::of_bands(&of.end_to_end?, &END_TO_END_BANDS))),
     },
 ];
 
@@ -518,15 +543,41 @@ pub(in crate::native) trait Form {
     /// The values that follow are of this metric.
     fn begin(&mut self, metric: &'static Metric);
     fn value(&mut self, labels: Labels<'_>, value: f64);
-    fn histogram(&mut self, times: &Histogram);
-    fn summary(&mut self, labels: Labels<'_>, times: &Summary);
+    fn histogram(&mut self, labels: Labels<'_>, times: &Times);
+}
+
+/// The times of a histogram.
+pub(in crate::native) struct Times {
+    /// Upper bounds of the buckets in seconds, with the number of times that were shorter.
+    pub(in crate::native) buckets: Vec<(f64, u64)>,
+    pub(in crate::native) count: u64,
+    /// In seconds.
+    pub(in crate::native) sum: f64,
+}
+
+impl Times {
+    fn of(times: &Histogram) -> Times {
+        let buckets = BANDS.iter().map(|power| (bound(*power), times.shorter_than(*power))).collect();
+        Times { buckets, count: times.count(), sum: times.sum().as_secs_f64() }
+    }
+
+    fn of_bands<const N: usize>(bands: &Bands<N>, ends: &[u32]) -> Times {
+        let buckets = ends.iter().zip(bands.shorter).map(|(power, count)| (bound(*power), count)).collect();
+        Times { buckets, count: bands.shorter[N - 1], sum: bands.sum.as_secs_f64() }
+    }
+}
+
+/// The end of a band in seconds.
+fn bound(power: u32) -> f64 {
+    (1_u64 << power) as f64 / 1e6
 }
 
 pub(in crate::native) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 impl Scrape {
     pub(in crate::native) async fn take(door: &Door, service: &Service) -> Answer<Scrape> {
-        let Overview { server, streams, groups } = service.overview().await?;
+        let server = service.server().await?;
+        let shown = door.0.chosen.look(service, door.0.metrics_series_max).await?;
         let broker = door.broker();
         let mut over_limit = broker.tenants().refusals();
         over_limit.extend(broker.credentials().refusals());
@@ -540,8 +591,8 @@ impl Scrape {
             issuer: broker.credentials().issuer_figures(),
             process: (door.0.process)(),
             exports: door.0.exports.as_ref().map(Exports::counts),
-            streams,
-            groups,
+            spans: door.0.exports.as_ref().and_then(Exports::span_counts),
+            shown,
         })
     }
 
@@ -561,7 +612,7 @@ impl Scrape {
                         out.value(&[(*label, of)], value);
                     }
                 }
-                Source::Histogram(times) => out.histogram(times(self)),
+                Source::Histogram(times) => out.histogram(&[], &Times::of(times(self))),
                 Listener(value) => {
                     for door in self.doors.iter().filter(|door| door.listens.load(Ordering::Relaxed)) {
                         out.value(&[("door", door.name)], load(value(door)));
@@ -586,41 +637,25 @@ impl Scrape {
                     }
                 }
                 Stream(value) => {
-                    for stream in &self.streams {
+                    for stream in &self.shown.streams {
                         out.value(&[("stream", stream.name.as_str())], value(stream));
                     }
                 }
                 Group(value) => {
-                    for group in &self.groups {
+                    for group in &self.shown.groups {
                         out.value(&labels(group), value(group));
                     }
                 }
                 GroupTimes(times) => {
-                    for group in &self.groups {
+                    for group in &self.shown.groups {
                         if let Some(times) = times(group) {
-                            out.summary(&labels(group), times);
+                            out.histogram(&labels(group), &times);
                         }
                     }
                 }
             }
         }
     }
-}
-
-/// The quantiles of a summary.
-pub(in crate::native) fn quantiles(times: &Summary) -> [(&'static str, f64); 5] {
-    [("0.5", times.p50), ("0.9", times.p90), ("0.95", times.p95), ("0.99", times.p99), ("0.999", times.p999)]
-        .map(|(quantile, time)| (quantile, time.as_secs_f64()))
-}
-
-/// The sum of a summary's times, in seconds.
-pub(in crate::native) fn sum(times: &Summary) -> f64 {
-    times.mean.as_secs_f64() * times.count as f64
-}
-
-/// Upper bounds of the buckets of a histogram in seconds, with the number of times that were shorter.
-pub(in crate::native) fn buckets(times: &Histogram) -> impl Iterator<Item = (f64, u64)> {
-    BUCKETS.into_iter().map(|power| ((1_u64 << power) as f64 / 1e6, times.shorter_than(power)))
 }
 
 fn labels(group: &GroupReport) -> [(&'static str, &str); 2] {
@@ -665,20 +700,12 @@ impl Form for Text {
         self.line("", labels, value);
     }
 
-    fn histogram(&mut self, times: &Histogram) {
-        for (bound, count) in buckets(times) {
-            self.line("_bucket", &[("le", &bound.to_string())], count);
+    fn histogram(&mut self, labels: Labels<'_>, times: &Times) {
+        for (bound, count) in &times.buckets {
+            self.line("_bucket", &[labels, &[("le", &bound.to_string())]].concat(), count);
         }
-        self.line("_bucket", &[("le", "+Inf")], times.count());
-        self.line("_sum", &[], times.sum().as_secs_f64());
-        self.line("_count", &[], times.count());
-    }
-
-    fn summary(&mut self, labels: Labels<'_>, times: &Summary) {
-        for (quantile, time) in quantiles(times) {
-            self.line("", &[labels, &[("quantile", quantile)]].concat(), time);
-        }
-        self.line("_sum", labels, sum(times));
+        self.line("_bucket", &[labels, &[("le", "+Inf")]].concat(), times.count);
+        self.line("_sum", labels, times.sum);
         self.line("_count", labels, times.count);
     }
 }
@@ -723,7 +750,6 @@ mod tests {
         server.engine.sync_times.record(Duration::from_secs(60));
         server.engine.free_bytes = Some(7);
         server.driver.cache_misses = 3;
-        let (streams, groups) = (Vec::new(), Vec::new());
         let stage = Stage::Running;
         let (connections_max, process) = (doors.connections_max(), ProcessFigures::default());
         let (doors, memory) = (doors.all(), MemoryFigures::default());
@@ -740,8 +766,8 @@ mod tests {
             issuer,
             process,
             exports: None,
-            streams,
-            groups,
+            spans: None,
+            shown: Shown { groups_left_out: 3, lag_left_out: 70, ..Shown::default() },
         };
         scrape.tell(&mut text);
         let text = text.0;
@@ -752,6 +778,8 @@ mod tests {
             "forebay_storage_sync_seconds_bucket{le=\"+Inf\"} 2",
             "forebay_storage_sync_seconds_sum 60.0003",
             "forebay_storage_syncs_total 2",
+            "forebay_left_out{what=\"groups\"} 3",
+            "forebay_left_out_messages{state=\"unsettled\"} 70",
             "forebay_storage_free_bytes 7",
             "forebay_window_misses_total 3",
             "forebay_connections{door=\"native\"} 1",
@@ -769,9 +797,13 @@ mod tests {
     fn the_page_of_the_reference_says_what_the_table_says() {
         let mut page = String::from(
             "# Metrics\n\n\
-             `GET /metrics` on the native port answers in the text format of Prometheus. Streams and groups have\n\
-             figures of their own up to the first 1,000 of each, by name. Counters begin at zero when the server\n\
-             starts.\n\n\
+             `GET /metrics` on the native port answers in the text format of Prometheus. Counters begin at\n\
+             zero when the server starts. Bounds of histograms are in seconds.\n\n\
+             Up to 2,000 streams and as many groups have figures of their own; the setting `metrics_series_max`\n\
+             changes the number. Of more, groups that need an operator come first, then those with the largest\n\
+             backlog, and of streams those with the most messages. A series that was there at the last scrape is\n\
+             given up only for a group in need or for more than twice its backlog. `forebay_left_out` counts the\n\
+             others.\n\n\
              This page is written from the table in `crates/doors/src/native/http/metrics.rs`, by\n\
              `UPDATE_EXPECT=1 cargo test -p forebay-doors --lib metrics`. To add a metric, count it where it\n\
              happens and add a row to that table.\n\n\
@@ -787,7 +819,7 @@ mod tests {
                 Limits => "`tenant`, `limit`",
                 Stream(_) => "`stream`",
                 Group(_) => "`stream`, `group`",
-                GroupTimes(_) => "`stream`, `group`, `quantile`",
+                GroupTimes(_) => "`stream`, `group`, `le`",
             };
             let labels = match source {
                 Each(..) => format!("`{labels}`"),

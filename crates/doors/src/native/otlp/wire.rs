@@ -49,7 +49,7 @@ pub struct Metric {
     pub description: String,
     #[prost(string, tag = "3")]
     pub unit: String,
-    #[prost(oneof = "Data", tags = "5, 7, 9, 11")]
+    #[prost(oneof = "Data", tags = "5, 7, 9")]
     pub data: Option<Data>,
 }
 
@@ -61,8 +61,6 @@ pub enum Data {
     Sum(Sum),
     #[prost(message, tag = "9")]
     Histogram(Histogram),
-    #[prost(message, tag = "11")]
-    Summary(Summary),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -90,12 +88,6 @@ pub struct Histogram {
     pub points: Vec<HistogramPoint>,
     #[prost(int32, tag = "2")]
     pub temporality: i32,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Summary {
-    #[prost(message, repeated, tag = "1")]
-    pub points: Vec<SummaryPoint>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -131,30 +123,6 @@ pub struct HistogramPoint {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct SummaryPoint {
-    #[prost(message, repeated, tag = "7")]
-    pub attributes: Vec<KeyValue>,
-    #[prost(fixed64, tag = "2")]
-    pub start_ns: u64,
-    #[prost(fixed64, tag = "3")]
-    pub time_ns: u64,
-    #[prost(fixed64, tag = "4")]
-    pub count: u64,
-    #[prost(double, tag = "5")]
-    pub sum: f64,
-    #[prost(message, repeated, tag = "6")]
-    pub quantiles: Vec<Quantile>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Quantile {
-    #[prost(double, tag = "1")]
-    pub quantile: f64,
-    #[prost(double, tag = "2")]
-    pub value: f64,
-}
-
-#[derive(Clone, PartialEq, Message)]
 pub struct KeyValue {
     #[prost(string, tag = "1")]
     pub key: String,
@@ -164,13 +132,65 @@ pub struct KeyValue {
 
 impl KeyValue {
     pub fn text(key: &str, value: &str) -> KeyValue {
-        KeyValue { key: key.to_owned(), value: Some(AnyValue { text: Some(value.to_owned()) }) }
+        KeyValue { key: key.to_owned(), value: Some(AnyValue { text: Some(value.to_owned()), number: None }) }
+    }
+
+    pub fn number(key: &str, value: u64) -> KeyValue {
+        let number = Some(i64::try_from(value).unwrap_or(i64::MAX));
+        KeyValue { key: key.to_owned(), value: Some(AnyValue { text: None, number }) }
     }
 }
 
-/// One of several forms, of which the server uses this one.
+/// One of several forms, of which the server uses these.
 #[derive(Clone, PartialEq, Message)]
 pub struct AnyValue {
     #[prost(string, optional, tag = "1")]
     pub text: Option<String>,
+    #[prost(int64, optional, tag = "3")]
+    pub number: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ExportSpans {
+    #[prost(message, repeated, tag = "1")]
+    pub resources: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    pub resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub scopes: Vec<ScopeSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ScopeSpans {
+    #[prost(message, optional, tag = "1")]
+    pub scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    pub spans: Vec<Span>,
+}
+
+/// The kind of a span that tells of a request of another program.
+pub const SERVER: i32 = 2;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    pub trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub span_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub parent_span_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    pub name: String,
+    #[prost(int32, tag = "6")]
+    pub kind: i32,
+    #[prost(fixed64, tag = "7")]
+    pub start_ns: u64,
+    #[prost(fixed64, tag = "8")]
+    pub end_ns: u64,
+    #[prost(message, repeated, tag = "9")]
+    pub attributes: Vec<KeyValue>,
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use forebay_broker::api::{GroupReport, ServerReport, StreamReport};
+use forebay_broker::api::{GroupCursor, GroupReport, ServerReport, StreamReport};
+use forebay_core::types::StreamName;
 
 use super::{Answer, Service};
 use crate::native::limits::{CONSUMERS_LISTED_MAX, OVERVIEW_MAX};
@@ -41,11 +42,31 @@ pub(in crate::native) struct Overview {
 }
 
 impl Service {
+    /// Streams by name for `/metrics`, and the last one if there are more.
+    pub(in crate::native) async fn page_of_streams(
+        &self,
+        after: Option<StreamName>,
+        count: usize,
+    ) -> Answer<(Vec<StreamReport>, Option<StreamName>)> {
+        let page = self.answer(self.caller.streams(after, count).await)?;
+        Ok((page.items, page.next))
+    }
+
+    /// The same for groups.
+    pub(in crate::native) async fn page_of_groups(
+        &self,
+        after: Option<GroupCursor>,
+        count: usize,
+    ) -> Answer<(Vec<GroupReport>, Option<GroupCursor>)> {
+        let page = self.answer(self.caller.groups(None, after, count).await)?;
+        Ok((page.items.into_iter().map(as_shown).collect(), page.next))
+    }
+
     pub(in crate::native) async fn server(&self) -> Answer<ServerReport> {
         self.answer(self.caller.server().await)
     }
 
-    /// For `/metrics` and `/events`.
+    /// For `/events`.
     pub(in crate::native) async fn overview(&self) -> Answer<Overview> {
         let server = self.server().await?;
         let streams = self.overview_of_streams().await?;
@@ -56,9 +77,9 @@ impl Service {
     async fn overview_of_streams(&self) -> Answer<Vec<StreamReport>> {
         let (mut streams, mut after) = (Vec::new(), None);
         loop {
-            let page = self.answer(self.caller.streams(after, STEP).await)?;
-            streams.extend(page.items);
-            after = page.next;
+            let (page, next) = self.page_of_streams(after, STEP).await?;
+            streams.extend(page);
+            after = next;
             if after.is_none() || streams.len() >= OVERVIEW_MAX {
                 return Ok(streams);
             }
@@ -68,9 +89,9 @@ impl Service {
     async fn overview_of_groups(&self) -> Answer<Vec<GroupReport>> {
         let (mut groups, mut after) = (Vec::new(), None);
         loop {
-            let page = self.answer(self.caller.groups(None, after, STEP).await)?;
-            groups.extend(page.items.into_iter().map(as_shown));
-            after = page.next;
+            let (page, next) = self.page_of_groups(after, STEP).await?;
+            groups.extend(page);
+            after = next;
             if after.is_none() || groups.len() >= OVERVIEW_MAX {
                 return Ok(groups);
             }

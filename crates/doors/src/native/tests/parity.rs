@@ -35,18 +35,20 @@ use shape::Shape;
 /// Calls that only one protocol can have.
 const ONLY_GRPC: [&str; 2] = ["Consume", "Publish"];
 /// And calls for people and monitoring, which use HTTP.
-const ONLY_HTTP: [&str; 12] = [
+const ONLY_HTTP: [&str; 14] = [
     "/",
     "/cluster",
     "/connections",
     "/connections/{connection}",
     "/events",
+    "/history",
     "/livez",
     "/metrics",
     "/openapi.json",
     "/problems/{kind}",
     "/readyz",
     "/server",
+    "/streams/{stream}/groups/{group}/history",
     "/streams/{stream}/messages/{seq}/life",
 ];
 

@@ -392,7 +392,7 @@ fn group_row(report: &GroupReport, reasons: &HashMap<(String, String), String>) 
         arrived_now: report.arrivals.second,
         settled_now: report.throughput.settled.second,
         waiting: report.figures.waiting,
-        bands: report.processing_bands,
+        bands: report.processing_bands.map(|bands| bands.shorter),
     }
 }
 

@@ -248,6 +248,13 @@ const BANDS: [&str; 10] = [
 ];
 const _: () = assert!(BANDS.len() == super::super::history::BANDS);
 
+/// Seconds from the publish of a message to its ack, on average.
+fn end_to_end(group: &GroupReport) -> Option<f64> {
+    let times = group.end_to_end?;
+    let count = times.shorter.last().copied().filter(|count| *count > 0)?;
+    Some(times.sum.as_secs_f64() / count as f64)
+}
+
 fn times(facts: &Facts) -> Markup {
     let Some(times) = facts.group.processing.as_ref().filter(|times| times.count > 0) else {
         let text = if facts.group.settings.extra_statistics {
@@ -274,7 +281,9 @@ fn times(facts: &Facts) -> Markup {
     html! {
         p.hint {
             "From the delivery to its settlement, " (format::count_of(times.count, "message")) " since the start; "
-            (format::age(times.mean.as_secs_f64())) " on average."
+            (format::age(times.mean.as_secs_f64())) " on average." @if let Some(age) = end_to_end(&facts.group) {
+                " From publish to ack " (format::age(age)) " on average."
+            }
         }
         dl.percentiles {
             @for (words, name, time) in rows {
@@ -312,6 +321,20 @@ fn credit(consumer: &ConsumerReport) -> Markup {
     html! { td.number data-zero { "–" } }
 }
 
+/// How many messages a consumer holds, with the one that it has held for longest.
+fn holds(view: &View, group: &GroupReport, consumer: &ConsumerReport) -> Markup {
+    let Some((seq, since)) = consumer.holds else { return number(consumer.in_flight) };
+    html! {
+        td.number title=[(consumer.in_flight > 9_999).then(|| format::count(consumer.in_flight))] {
+            (format::short(consumer.in_flight as f64))
+            span.hint.held {
+                a href=(view.message(group.stream.as_str(), seq.0)) { (format::count(seq.0)) }
+                " for " (format::age(view.since(since.0)))
+            }
+        }
+    }
+}
+
 /// One of a consumer's processing times.
 fn time_of(consumer: &ConsumerReport, of: fn(&Summary) -> Duration) -> String {
     let times = consumer.processing.as_ref().filter(|times| times.count > 0);
@@ -346,7 +369,7 @@ fn consumers(view: &View, facts: &Facts) -> Markup {
                             (format!("{:.0}%", share * 100.0))
                         }
                     }
-                    (number(consumer.acked)) (number(consumer.failed)) (number(consumer.in_flight))
+                    (number(consumer.acked)) (number(consumer.failed)) (holds(view, &facts.group, consumer))
                     (credit(consumer))
                     td.number { (time_of(consumer, |times| times.p50)) }
                     td.number { (time_of(consumer, |times| times.p99)) }

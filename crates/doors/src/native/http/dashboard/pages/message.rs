@@ -77,7 +77,7 @@ pub(super) fn table(view: &View, stream: &str, messages: &[StoredMessage]) -> Ma
                     td.number { a href=(view.message(stream, message.seq)) { (format::count(message.seq)) } }
                     td.nowrap { (ago(view, message.published_at.0)) }
                     td { bdi { (message.kind.as_deref().unwrap_or_default()) } }
-                    td.key-cell { bdi { (message.key.as_deref().unwrap_or_default()) } }
+                    td.key-cell { bdi title=[message.key.as_deref()] { (message.key.as_deref().unwrap_or_default()) } }
                     td.payload { bdi { (preview(&body_of(message).text)) } }
                 }
             }

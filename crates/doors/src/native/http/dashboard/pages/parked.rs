@@ -403,7 +403,7 @@ fn selection(view: &View, facts: &Facts, filter: &Filter) -> Markup {
                                 td.nowrap.roomy { (ago(view, parked.parked_at.0)) }
                                 td.number.roomy { (parked.attempts) }
                                 td.reason { bdi { (preview(&parked.reason)) } }
-                                td.key-cell { bdi { (key_of(parked)) } }
+                                td.key-cell { bdi title=(key_of(parked)) { (key_of(parked)) } }
                                 td.payload {
                                     bdi {
                                         (beginning_of(parked))
