@@ -120,6 +120,23 @@ def test_events_of_all_streams_come_in_the_order_of_the_log(
     assert places(reading(name).take(1)) == [(stem + "-2", 1)], "nothing that was acked"
 
 
+def test_events_that_a_filter_leaves_out_are_progress(
+    client: KurrentDBClient, group: Any, reading: Any, stem: str
+) -> None:
+    append(client, stem + "-1", 1)
+    name = group(min_checkpoint_count=1, max_checkpoint_count=1, **of(stem))
+    one = reading(name)
+    one.ack(one.take(1)[0])
+    append(client, "other" + stem, 3)
+    last = client.get_commit_position()
+
+    def checkpoint() -> int:
+        text = client.get_subscription_info(name).last_checkpointed_event_position
+        return int(text[2:].split("/")[0]) if text else 0
+
+    eventually(lambda: checkpoint() >= last)
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -392,6 +392,47 @@ def test_a_correlation_stays_with_one_consumer(
     assert {next(iter(at)) for at in where.values()} == {0, 1}, "both have work"
 
 
+def test_events_of_other_keys_pass_a_full_consumer(
+    client: KurrentDBClient, stream: str, group: Any, reading: Any
+) -> None:
+    name = group(consumer_strategy="PinnedByCorrelation")
+    one, other = reading(name, buffer=1), reading(name, buffer=50)
+
+    def send(correlation: str) -> None:
+        event = NewEvent(type="T", data=b"{}", metadata=json.dumps({"$correlationId": correlation}).encode())
+        client.append_to_stream(stream, events=[event], current_version=StreamState.ANY)
+
+    keys = [f"c{n}" for n in range(8)]
+    for key in keys:
+        send(key)
+    held = one.take(1)[0]
+    passed = other.until_quiet()
+    full = json.loads(held.metadata)["$correlationId"]
+    # Keys of the first consumer wait for it, whichever else it has; those of the other one do not.
+    assert passed and full not in [json.loads(event.metadata)["$correlationId"] for event in passed]
+    send(full)
+    send(json.loads(passed[0].metadata)["$correlationId"])
+    assert len(other.take(1)) == 1
+    assert one.nothing_for(0.3)
+    one.ack(held)
+    assert len(one.take(1)) == 1
+
+
+def test_one_consumer_with_room_for_one_has_events_in_order(
+    client: KurrentDBClient, stream: str, group: Any, reading: Any
+) -> None:
+    append(client, stream, 30)
+    one = reading(group(), buffer=1)
+    positions = []
+    for n in range(40):
+        if n == 10:
+            append(client, stream, 10)
+        (event,) = one.take(1)
+        positions.append(event.stream_position)
+        one.ack(event)
+    assert positions == list(range(40))
+
+
 # Answers
 
 
@@ -515,7 +556,38 @@ def test_a_deleted_group_drops_its_consumers(
     assert reading(name).positions(1) == [0], "a new group begins anew"
 
 
+def test_a_tombstone_of_the_stream_ends_its_consumers(
+    client: KurrentDBClient, stream: str, group: Any, reading: Any
+) -> None:
+    append(client, stream, 1)
+    name = group()
+    one = reading(name)
+    one.take(1)
+    client.tombstone_stream(stream, current_version=StreamState.ANY)
+    with pytest.raises(CancelledError):
+        one.wait_for_the_end()
+    with pytest.raises(NotFoundError):
+        client.read_subscription_to_stream(name, stream)
+
+
 # Info and list
+
+
+def test_events_that_wait_for_a_retry_are_counted(
+    client: KurrentDBClient, server: Any, stream: str, group: Any, reading: Any
+) -> None:
+    append(client, stream, 1)
+    name = group()
+    # How long a retry waits is a setting of the native API.
+    change = {"backoff": {"min": "60s", "max": "60s", "jitter": 0}}
+    headers = {"content-type": "application/json"}
+    status, _, body = server.http("PATCH", f"/streams/{stream}/groups/{name}", change, headers, native=True)
+    assert status == 200, body
+    one = reading(name)
+    one.nack(one.take(1)[0], "retry")
+    eventually(lambda: client.get_subscription_info(name, stream).retry_buffer_count == 1)
+    info = client.get_subscription_info(name, stream)
+    assert (info.outstanding_messages_count, info.read_buffer_count) == (0, 0)
 
 
 def test_a_list_has_every_group_of_a_stream(client: KurrentDBClient, stream: str, group: Any) -> None:
@@ -658,6 +730,57 @@ def test_nothing_acked_comes_again_after_the_server_was_killed(own_server: Any) 
         again = Reading(client, name, stream, 50)
         assert sorted(again.positions(5)) == [6, 7, 8, 9, 10]
         assert again.nothing_for(0.5)
+        again.stop()
+
+
+def test_retries_are_counted_across_a_kill(own_server: Any) -> None:
+    stream, name = unique("orders"), unique("group")
+    with KurrentDBClient(own_server.url) as client:
+        append(client, stream, 1)
+        client.create_subscription_to_stream(name, stream, max_retry_count=3)
+        one = Reading(client, name, stream, 1)
+        for count in range(2):
+            (event,) = one.take(1)
+            assert event.retry_count == count
+            one.nack(event, "retry")
+        assert one.take(1)[0].retry_count == 2
+        # With the next write what was decided before it is in the log.
+        append(client, unique("other"), 1)
+        own_server.kill()
+        own_server.start()
+    with KurrentDBClient(own_server.url) as client:
+        again = Reading(client, name, stream, 1)
+        (event,) = again.take(1)
+        assert event.retry_count in (2, 3), "the lease that the crash ended may count"
+        for count in range(event.retry_count, 4):
+            assert event.retry_count == count
+            again.nack(event, "retry")
+            if count < 3:
+                (event,) = again.take(1)
+        eventually(lambda: client.get_subscription_info(name, stream).parked_message_count == 1)
+        again.stop()
+
+
+def test_a_parked_event_is_parked_after_a_kill(own_server: Any) -> None:
+    stream, name = unique("orders"), unique("group")
+    with KurrentDBClient(own_server.url) as client:
+        append(client, stream, 2)
+        client.create_subscription_to_stream(name, stream)
+        one = Reading(client, name, stream, 2)
+        for event in one.take(2):
+            one.nack(event, "park")
+        eventually(lambda: client.get_subscription_info(name, stream).parked_message_count == 2)
+        client.replay_parked_events(name, stream)
+        # Brought back and not settled: a crash loses neither.
+        assert len(one.take(2)) == 2
+        own_server.kill()
+        own_server.start()
+    with KurrentDBClient(own_server.url) as client:
+        again = Reading(client, name, stream, 2)
+        info = client.get_subscription_info(name, stream)
+        if info.parked_message_count > 0:
+            client.replay_parked_events(name, stream)
+        assert sorted(again.positions(2)) == [0, 1]
         again.stop()
 
 

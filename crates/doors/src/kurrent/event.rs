@@ -10,11 +10,13 @@
 //! | data | the body |
 //!
 //! A message of another door is an event too. It has an id that follows from its place unless its own is a UUID, the
-//! type `message` unless it has one, and its headers as custom metadata.
+//! type `message` unless it has one, and its headers as custom metadata. It is JSON where HTTP shows it as JSON, by its
+//! content type or, without one, because it is a JSON object or array.
 
 use bytes::Bytes;
 use forebay_broker::api::{BatchBuilder, ContentType, Dedupe, Door, Found, Message, Own, parse_content};
 use forebay_core::types::{Ordinal, Seq, StreamName, Timestamp};
+use forebay_wire::json::body::is_json_body;
 use forebay_wire::kurrent::client::{MetadataEntry, RecordedEvent, StreamIdentifier};
 use forebay_wire::kurrent::streams::ProposedMessage;
 use tonic::Status;
@@ -109,7 +111,7 @@ impl<'a> Stored<'a> {
     /// The message as a client sees it.
     pub(super) fn recorded(self, form: Form) -> Result<RecordedEvent, Status> {
         let message = self.message()?;
-        let is_json = message.content_type == ContentType::Json;
+        let is_json = is_json(&message);
         let kind = message.kind.map(|kind| self.content.slice_ref(kind.as_bytes()));
         let commit = places::commit(self.ordinal);
         Ok(RecordedEvent {
@@ -175,6 +177,15 @@ impl<'a> Stored<'a> {
             .map(|(name, value)| ((*name).to_owned(), serde_json::Value::String(text(value))))
             .collect();
         serde_json::to_vec(&headers).map(Bytes::from).unwrap_or_default()
+    }
+}
+
+/// Whether clients see a message as JSON.
+fn is_json(message: &Message<'_>) -> bool {
+    match message.content_type {
+        ContentType::Json => true,
+        ContentType::Bytes | ContentType::Text => false,
+        other => is_json_body(message.body, other.name().unwrap_or_default()),
     }
 }
 
@@ -252,6 +263,28 @@ mod tests {
         assert_eq!(&event.custom_metadata[..], b"{\"tenant\":\"a\"}");
         let stream = StreamName::parse("orders").expect("a name");
         assert_eq!(EventId::read(event.id.as_ref()), Some(EventId::of_place(&stream, Seq(8))));
+    }
+
+    #[test]
+    fn a_message_of_another_door_is_json_where_http_shows_json() {
+        for (content_type, body, shown) in [
+            ("", "{\"a\":1}", JSON),
+            ("", " [1]", JSON),
+            ("", "{oops", BINARY),
+            ("", "42", BINARY),
+            ("", "", BINARY),
+            ("application/json", "42", JSON),
+            ("application/cloudevents+json", "{}", JSON),
+            ("text/plain", "{}", BINARY),
+            ("application/octet-stream", "{}", BINARY),
+            ("image/png", "{}", BINARY),
+        ] {
+            let content_type = ContentType::named(content_type);
+            let message = Message { body: body.as_bytes(), content_type, ..Message::default() };
+            let event = recorded(&content(|builder| builder.push(&message)));
+            assert_eq!(MetadataEntry::find(&event.metadata, "content-type"), Some(shown), "{body}");
+            assert_eq!(&event.data[..], body.as_bytes());
+        }
     }
 
     #[test]

@@ -67,4 +67,26 @@ mod tests {
             assert_eq!(part.parse::<u32>().expect("a number").to_string(), part);
         }
     }
+
+    #[test]
+    fn features_are_those_that_clients_look_for() {
+        let of = |service: &str, name: &str| {
+            let (_, methods) = SERVICES.iter().find(|(found, _)| *found == service).expect("the service");
+            methods.iter().find(|method| method.name == name).expect("the method").features
+        };
+        let streams = "event_store.client.streams.streams";
+        assert_eq!(of(streams, "read"), ["position", "events"]);
+        assert_eq!(of(streams, "batchappend"), ["deadline_duration"]);
+        for name in ["append", "delete", "tombstone"] {
+            assert!(of(streams, name).is_empty(), "{name}");
+        }
+        let groups = "event_store.client.persistent_subscriptions.persistentsubscriptions";
+        for name in
+            ["create", "update", "delete", "read", "getinfo", "replayparked", "list", "restartsubsystem"]
+        {
+            assert_eq!(of(groups, name), ["stream", "all"], "{name}");
+        }
+        assert_eq!(of(groups, "truncateparked"), ["stream", "all"]);
+        assert!(of("event_store.client.gossip.gossip", "read").is_empty());
+    }
 }

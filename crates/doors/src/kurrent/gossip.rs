@@ -85,4 +85,15 @@ mod tests {
         assert_eq!(ask(Some("[::1]:2200")).await, ("::1".to_owned(), 2200));
         assert_eq!(ask(Some("localhost")).await, ("localhost".to_owned(), 2113));
     }
+
+    #[tokio::test]
+    async fn the_time_of_a_member_is_in_ticks() {
+        let clock = Clock::start();
+        let gossip = Gossip { instance: EventId([7; 16]), clock, host: "127.0.0.1".to_owned(), port: 2113 };
+        let info = gossip.read(Request::new(Empty {})).await.expect("an answer").into_inner();
+        let member = info.members.first().expect("one member");
+        let second = 10_000_000;
+        let now = clock.date().0 as i64 * 10;
+        assert!((member.time_stamp - now).abs() < 60 * second, "{member:?} {now}");
+    }
 }

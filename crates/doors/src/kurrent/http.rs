@@ -90,7 +90,8 @@ pub(super) async fn answer(
         (&Method::POST, ["streams", stream]) => ("post-stream", streams::append(&call, stream).await),
         (&Method::DELETE, ["streams", stream]) => ("delete-stream", streams::delete(&call, stream).await),
         (_, ["subscriptions", ..]) => {
-            persistent::answer_http(&door.persistent, call.caller, &parts, &call.body).await
+            let base = call.base();
+            persistent::answer_http(&door.persistent, call.caller, base, &parts, &call.body).await
         }
         _ => {
             let message = format!("there is nothing at this path. path=`{}`", parts.uri.path());

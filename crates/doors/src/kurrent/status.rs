@@ -268,4 +268,20 @@ mod tests {
             assert_eq!(status.code(), code);
         }
     }
+
+    #[test]
+    fn servers_that_cannot_serve_say_so_in_known_words() {
+        for (status, code, text) in [
+            (stopping(), Code::Unavailable, "Server Is Not Ready"),
+            (busy(), Code::Unavailable, "Server Is Too Busy"),
+            (of_call(&CallError::Stopping), Code::Unavailable, "Server Is Not Ready"),
+            (of_call(&CallError::TooManyBytes), Code::Unavailable, "Server Is Too Busy"),
+            (of_publish(&PublishError::Stopping), Code::Unavailable, "Server Is Not Ready"),
+            (of_publish(&PublishError::Unknown), Code::Aborted, "Operation timed out: "),
+            (of_call(&CallError::Unknown), Code::Aborted, "Operation timed out: "),
+        ] {
+            assert_eq!(status.code(), code);
+            assert!(status.message().starts_with(text), "{}", status.message());
+        }
+    }
 }

@@ -41,6 +41,8 @@ struct Ask<'a> {
     path: &'a str,
     query: &'a str,
     headers: &'a HeaderMap,
+    /// The beginning of this server's addresses, as the client calls it.
+    base: String,
 }
 
 /// What a request asks for.
@@ -188,10 +190,12 @@ fn bad(text: impl Into<String>) -> Refused {
 pub(in super::super) async fn answer_http(
     subscriptions: &Arc<Subscriptions>,
     caller: Caller,
+    base: String,
     parts: &Parts,
     body: &[u8],
 ) -> (&'static str, Response<Body>) {
     let ask = Ask {
+        base,
         method: &parts.method,
         path: parts.uri.path(),
         query: parts.uri.query().unwrap_or_default(),
@@ -220,7 +224,7 @@ async fn answer(
         }
     };
     let name = route.name();
-    let asked = Asked { subscriptions, caller, query: Query::of(ask.query), base: base_of(ask.headers) };
+    let asked = Asked { subscriptions, caller, query: Query::of(ask.query), base: ask.base };
     let answered = asked.answer(route, ask.headers, body).await;
     (name, answered.unwrap_or_else(|Refused(status, message)| text(status, &message)))
 }
@@ -625,12 +629,6 @@ fn time(at: Timestamp) -> String {
     forebay_model::text::Time(at.0).to_string()
 }
 
-/// The address that the client called.
-fn base_of(headers: &HeaderMap) -> String {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    format!("http://{}", host.unwrap_or("localhost:2113"))
-}
-
 /// Whether a client takes pulled events in the form that there is.
 fn takes_competing(headers: &HeaderMap) -> bool {
     let mut accepted =
@@ -691,6 +689,8 @@ pub(crate) mod test {
 
     /// How many names requests are counted under.
     pub(crate) const ROUTES: usize = 12;
+    /// The address by which the server is called.
+    pub(in super::super) const BASE: &str = "https://events.example:2113";
 
     pub(crate) fn route_name(method: &Method, path: &str) -> Option<&'static str> {
         Route::of(method, path).ok().map(|route| route.name())
@@ -705,7 +705,8 @@ pub(crate) mod test {
         body: &[u8],
     ) -> Response<Body> {
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
-        super::answer(subscriptions, caller, Ask { method, path, query, headers }, body).await.1
+        let base = BASE.to_owned();
+        super::answer(subscriptions, caller, Ask { method, path, query, headers, base }, body).await.1
     }
 }
 

@@ -288,7 +288,7 @@ async fn pulled_events_are_answered_by_their_addresses() {
     let uri = |of: &Value, relation: &str| {
         let links = of["links"].as_array().expect("links");
         let link = links.iter().find(|link| link["relation"] == relation).expect("the link");
-        link["uri"].as_str().expect("text").replace("http://localhost:2113", "")
+        link["uri"].as_str().expect("text").replace(test::BASE, "")
     };
     let address = format!("/subscriptions/s/g/ack/{}", id(0));
     assert_eq!(uri(entry, "ack"), address);

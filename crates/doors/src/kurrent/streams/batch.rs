@@ -93,7 +93,8 @@ impl BatchCall {
             }
             let may_read = self.has_more && self.writes.len() < WRITES_MAX;
             tokio::select! {
-                Some(answer) = self.writes.next(), if !self.writes.is_empty() => return Some(Ok(answer)),
+                // Every write that has come is begun before the first answer, so that they share a commit.
+                biased;
                 request = self.requests.message(), if may_read => match request {
                     Ok(Some(request)) => {
                         if let Some(answer) = self.take(request).await {
@@ -107,6 +108,7 @@ impl BatchCall {
                         return Some(Err(status));
                     }
                 },
+                Some(answer) = self.writes.next(), if !self.writes.is_empty() => return Some(Ok(answer)),
             }
         }
     }
@@ -317,6 +319,17 @@ mod tests {
         assert_eq!((deleted.code, deleted.message.as_str()), (5, "StreamDeleted"));
         let other = in_band(Refused::Other(status::busy()), None);
         assert_eq!((other.code, other.message.as_str()), (14, "Server Is Too Busy"));
+        for (status, code, name) in [
+            (status::access_denied(), 7, "AccessDenied"),
+            (status::unknown_outcome(), 4, "Timeout"),
+            (Status::unknown("why"), 2, "Unknown"),
+            (status::invalid("why"), 3, "BadRequest"),
+        ] {
+            let refused = in_band(Refused::Other(status), None);
+            assert_eq!((refused.code, refused.message.as_str()), (code, name));
+            let type_url = refused.details.map(|detail| detail.type_url);
+            assert_eq!(type_url, Some(format!("type.googleapis.com/event_store.client.{name}")));
+        }
         let conflict = conflict(Seq(3), Expected::Revision(7));
         assert_eq!((conflict.code, conflict.message.as_str()), (6, "WrongExpectedVersion"));
     }
