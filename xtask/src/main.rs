@@ -40,9 +40,10 @@ Commands:
   sim     Run simulated histories: [--seeds N] [--from S] [--steps N] ...
   tell    Replay one history and tell what happened in it: SEED [--steps N]
   shell   Run simulated histories of the shard task and its callers: [--seeds N] [--from S], tell SEED, faults
+  cluster Run simulated histories of two nodes on one log: [--seeds N] [--from S], tell SEED, faults
   sweep   Try every crash, or every damage to a file: [crash|corruption] [--full]
   faults  Break each promise on purpose and show that the simulator notices
-  torture Kill the real server again and again: [--minutes N] [--runs N] [--seed S], or faults
+  torture Kill the real server again and again: [cluster] [--minutes N] [--runs N] [--seed S], or faults
   full    Fill the disk again and again: [--cycles N]
   wear    Run the tests of scarce memory, descriptors, floods and noisy clients with their full counts
   bench   Measure a workload of bench/README.md: [cost|journal|e2e|sdk|sqs|kurrent|peers|callgrind|...] ...
@@ -179,7 +180,7 @@ impl Task {
             "compat" => clients::Plan::parse(rest).map(Task::Compat),
             "services" => services_of(rest),
             services::KEEPER => services::KeeperPlan::parse(rest).map(Task::KeepServices),
-            "sim" | "tell" | "shell" | "sweep" | "faults" => Ok(tool("forebay-sim")),
+            "sim" | "tell" | "shell" | "cluster" | "sweep" | "faults" => Ok(tool("forebay-sim")),
             "torture" => Ok(torture_of(rest)),
             "model" => model_of(rest),
             "fuzz" => fuzz_of(rest),
@@ -296,6 +297,17 @@ which task goes on, when the engine answers, how much time passes, and which fut
 All arguments go to the simulator as they are.
 "
         }
+        "cluster" => {
+            "\
+Usage: cargo xtask cluster [--seeds N] [--from S]
+       cargo xtask cluster tell SEED
+       cargo xtask cluster faults [--only NAME] [--seeds N]
+
+Runs histories of two nodes with their clients, on simulated NATS servers, one per seed: nodes are killed, stopped and
+stand still, their clocks and dates differ, connections are cut, letters are lost and late, and servers elect leaders.
+All arguments go to the simulator as they are.
+"
+        }
         "faults" => {
             "\
 Usage: cargo xtask faults
@@ -307,6 +319,7 @@ All arguments go to the simulator as they are.
         "torture" => {
             "\
 Usage: cargo xtask torture [--minutes N] [--runs N] [--seed S] ...
+       cargo xtask torture cluster [--minutes N] [--runs N] [--seed S] ...
        cargo xtask torture faults [--only NAME] ...
 
 Builds the server in release mode and kills it again and again, for two minutes if not told, while producers and
@@ -314,12 +327,17 @@ consumers work on it and write down what they see. Then everything is finished i
 checked. History and data of a run that fails are kept. The data folder is encrypted in the runs of odd seeds, or as
 `--encryption on|off|half` says.
 
+`cluster` does the same to three nodes on three NATS servers. Owners are killed, stopped, suspended and cut off from
+NATS, and NATS servers are killed, suspended, slowed and cut off. The owner may change only by a fault of the owner. The
+program of NATS comes from a package of Python's.
+
 `faults` builds a server that breaks promises on purpose, and shows that each breach is noticed.
 All arguments go to `forebay-torture` as they are; its own --help lists them.
 
   cargo xtask torture --minutes 30
   cargo xtask torture --runs 100
   cargo xtask torture --runs 20 --encryption on
+  cargo xtask torture cluster --minutes 10
 "
         }
         "full" => {
@@ -561,6 +579,9 @@ fn torture_of(arguments: &[String]) -> Task {
         Some((first, rest)) if first == "faults" => {
             Task::Torture { command: "faults", arguments: rest.to_vec() }
         }
+        Some((first, rest)) if first == "cluster" => {
+            Task::Torture { command: "cluster", arguments: rest.to_vec() }
+        }
         _ => Task::Torture { command: "run", arguments: arguments.to_vec() },
     }
 }
@@ -573,7 +594,10 @@ fn torture(command: &str, arguments: &[String]) -> Result<(), String> {
         std::iter::once(command).map(str::to_owned).chain(arguments.iter().cloned()).collect();
     if command != "faults" {
         cargo(&SERVER)?;
-        return tool("forebay-torture", &all);
+        let nats = if command == "cluster" { Some(peers::nats()?) } else { None };
+        let variables: Vec<_> =
+            nats.map(|nats| (services::NATS, nats.into_os_string())).into_iter().collect();
+        return tool_with("forebay-torture", &all, &variables);
     }
     cargo(&[&SERVER[..], &["--features", "planted-faults"]].concat())?;
     let noticed = tool("forebay-torture", &all);
@@ -663,6 +687,7 @@ mod tests {
         assert_eq!(parse("faults"), tool("forebay-sim", "faults"));
         assert_eq!(parse("tell 4711"), tool("forebay-sim", "tell 4711"));
         assert_eq!(parse("shell tell 4711"), tool("forebay-sim", "shell tell 4711"));
+        assert_eq!(parse("cluster faults"), tool("forebay-sim", "cluster faults"));
     }
 
     #[test]
@@ -676,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn torture_is_a_run_unless_it_is_about_faults() {
+    fn torture_is_a_run_of_one_server_unless_it_is_told_otherwise() {
         let task = |command, line: &str| Task::Torture {
             command,
             arguments: line.split_whitespace().map(str::to_owned).collect(),
@@ -684,6 +709,7 @@ mod tests {
         assert_eq!(parse("torture"), Ok(task("run", "")));
         assert_eq!(parse("torture --minutes 30 --seed 7"), Ok(task("run", "--minutes 30 --seed 7")));
         assert_eq!(parse("torture faults --only LeaseTwice"), Ok(task("faults", "--only LeaseTwice")));
+        assert_eq!(parse("torture cluster --minutes 10"), Ok(task("cluster", "--minutes 10")));
     }
 
     #[test]
@@ -748,6 +774,6 @@ mod tests {
             assert!(matches!(parse(&format!("{command} --help")), Ok(Task::Help(_))), "{command}");
             count += 1;
         }
-        assert_eq!(count, 24);
+        assert_eq!(count, 25);
     }
 }

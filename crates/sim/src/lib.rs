@@ -3,6 +3,7 @@
 //!
 //! Everything here is decided by a seed, so a failure is a number that anyone can run again.
 
+pub mod cluster;
 pub mod dice;
 pub mod disk;
 pub mod history;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to the one who called it")]
 
+use std::fmt::Debug;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use std::time::Instant;
 use forebay_core::fault::Fault;
 use forebay_sim::history::{self, Failure, STEPS};
 use forebay_sim::situation::{Situation, Situations};
-use forebay_sim::{disk, shell, sweep, tale};
+use forebay_sim::{cluster, disk, shell, sweep, tale};
 
 const HELP: &str = "\
 Runs simulated histories of Forebay.
@@ -23,6 +24,9 @@ Usage:
   forebay-sim shell [--seeds N] [--from S]             histories of the shard task and its callers (200 from 0)
   forebay-sim shell tell SEED                          replays one of them and tells what happened in it
   forebay-sim shell faults [--only NAME] [--seeds N]   each of its planted faults must be noticed within N seeds
+  forebay-sim cluster [--seeds N] [--from S]           histories of two nodes on one log (200 from 0)
+  forebay-sim cluster tell SEED                        replays one of them and tells what happened in it
+  forebay-sim cluster faults [--only NAME] [--seeds N] each of its planted faults must be noticed within N seeds
   forebay-sim sweep [crash|corruption] [--full]        crash and corruption sweeps of the journal
 
 With --bad-places, places of the disk go bad in every history: a read fails once or for ever.
@@ -68,15 +72,8 @@ fn main() -> ExitCode {
             let seed = seed.parse().map_err(|_| format!("not a seed: {seed}"))?;
             Ok(tell(seed, given[0].map_or(STEPS, |steps| steps as u32)))
         }),
-        ["shell", "tell", seed] => seed.parse().map_err(|_| format!("not a seed: {seed}")).map(tell_shell),
-        ["shell", "faults", "--only", name, ref options @ ..] => {
-            parse(options, &["--seeds"]).map(|given| shell_faults(Some(name), given[0].unwrap_or(500)))
-        }
-        ["shell", "faults", ref options @ ..] => {
-            parse(options, &["--seeds"]).map(|given| shell_faults(None, given[0].unwrap_or(500)))
-        }
-        ["shell", ref options @ ..] => parse(options, &["--seeds", "--from"])
-            .map(|given| simulate_shell(given[1].unwrap_or(0), given[0].unwrap_or(200))),
+        ["shell", ref rest @ ..] => SHELL.obey(rest),
+        ["cluster", ref rest @ ..] => CLUSTER.obey(rest),
         ["sweep", ref options @ ..] => sweeps(options),
         ["help" | "--help" | "-h"] | [] => {
             print!("{HELP}");
@@ -198,62 +195,112 @@ fn on_all_threads(work: impl Fn() + Sync) {
     });
 }
 
-fn simulate_shell(from: u64, seeds: u64) -> bool {
-    let started = Instant::now();
-    let next = AtomicU64::new(from);
-    let tally = Mutex::new((shell::Outcome::default(), Vec::new()));
-    on_all_threads(|| {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= from + seeds {
-                break;
-            }
-            let outcome = shell::run(seed);
-            let mut tally = tally.lock().expect("a history does not break the tally");
-            match outcome {
-                Ok(outcome) => tally.0.add(&outcome),
-                Err(failure) => tally.1.push(failure),
-            }
-        }
-    });
-    let (outcome, mut failures) = tally.into_inner().expect("a history does not break the tally");
-    failures.sort_by_key(|failure: &Failure| failure.seed);
-    let rate = seeds as f64 / started.elapsed().as_secs_f64();
-    println!("{seeds} histories of the shell from seed {from}, {rate:.0} a second");
-    println!("{outcome:#?}");
-    for failure in failures.iter().take(10) {
-        println!("\nseed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text);
-        println!("    in words: cargo xtask shell tell {}", failure.seed);
-    }
-    println!("\nshell: {} passed, {} failed", seeds - failures.len() as u64, failures.len());
-    failures.is_empty()
+/// Histories that are run as a whole.
+struct Kind<O> {
+    /// The word of the command.
+    name: &'static str,
+    of: &'static str,
+    run: fn(u64) -> Result<O, Failure>,
+    add: fn(&mut O, &O),
+    faults: &'static [Fault],
+    find_fault: fn(Fault, u64) -> Option<Failure>,
 }
 
-fn tell_shell(seed: u64) -> bool {
-    tale::begin();
-    let outcome = shell::run(seed);
-    for line in tale::end() {
-        println!("{line}");
-    }
-    match &outcome {
-        Ok(outcome) => println!("\nseed {seed} keeps every promise: {outcome:?}"),
-        Err(failure) => println!("\nseed {seed} breaks a promise at step {}: {}", failure.step, failure.text),
-    }
-    outcome.is_ok()
-}
+const SHELL: Kind<shell::Outcome> = Kind {
+    name: "shell",
+    of: "the shell",
+    run: shell::run,
+    add: shell::Outcome::add,
+    faults: &Fault::SHELL,
+    find_fault: shell::find_fault,
+};
 
-fn shell_faults(only: Option<&str>, seeds: u64) -> bool {
-    let mut all = true;
-    let is_meant = |fault: &Fault| only.is_none_or(|only| format!("{fault:?}").contains(only));
-    for fault in Fault::SHELL.into_iter().filter(is_meant) {
-        let found = shell::find_fault(fault, seeds);
-        all &= found.is_some();
-        match found {
-            Some(failure) => println!("{fault:?}: noticed by seed {}: {}", failure.seed, failure.text),
-            None => println!("{fault:?}: NOT noticed in {seeds} seeds"),
+const CLUSTER: Kind<cluster::Outcome> = Kind {
+    name: "cluster",
+    of: "two nodes",
+    run: cluster::run,
+    add: cluster::Outcome::add,
+    faults: &Fault::CLUSTER,
+    find_fault: cluster::find_fault,
+};
+
+impl<O: Default + Debug + Send> Kind<O> {
+    fn obey(&self, words: &[&str]) -> Result<bool, String> {
+        match words {
+            ["tell", seed] => {
+                seed.parse().map_err(|_| format!("not a seed: {seed}")).map(|seed| self.tell(seed))
+            }
+            ["faults", "--only", name, options @ ..] => {
+                parse(options, &["--seeds"]).map(|given| self.faults(Some(name), given[0].unwrap_or(500)))
+            }
+            ["faults", options @ ..] => {
+                parse(options, &["--seeds"]).map(|given| self.faults(None, given[0].unwrap_or(500)))
+            }
+            options => parse(options, &["--seeds", "--from"])
+                .map(|given| self.simulate(given[1].unwrap_or(0), given[0].unwrap_or(200))),
         }
     }
-    all
+
+    fn simulate(&self, from: u64, seeds: u64) -> bool {
+        let started = Instant::now();
+        let next = AtomicU64::new(from);
+        let tally = Mutex::new((O::default(), Vec::new()));
+        on_all_threads(|| {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= from + seeds {
+                    break;
+                }
+                let outcome = (self.run)(seed);
+                let mut tally = tally.lock().expect("a history does not break the tally");
+                match outcome {
+                    Ok(outcome) => (self.add)(&mut tally.0, &outcome),
+                    Err(failure) => tally.1.push(failure),
+                }
+            }
+        });
+        let (outcome, mut failures) = tally.into_inner().expect("a history does not break the tally");
+        failures.sort_by_key(|failure: &Failure| failure.seed);
+        let rate = seeds as f64 / started.elapsed().as_secs_f64();
+        println!("{seeds} histories of {} from seed {from}, {rate:.0} a second", self.of);
+        println!("{outcome:#?}");
+        for failure in failures.iter().take(10) {
+            println!("\nseed {} breaks a promise at step {}: {}", failure.seed, failure.step, failure.text);
+            println!("    in words: cargo xtask {} tell {}", self.name, failure.seed);
+        }
+        let passed = seeds - failures.len() as u64;
+        println!("\n{}: {passed} passed, {} failed", self.name, failures.len());
+        failures.is_empty()
+    }
+
+    fn tell(&self, seed: u64) -> bool {
+        tale::begin();
+        let outcome = (self.run)(seed);
+        for line in tale::end() {
+            println!("{line}");
+        }
+        match &outcome {
+            Ok(outcome) => println!("\nseed {seed} keeps every promise: {outcome:?}"),
+            Err(failure) => {
+                println!("\nseed {seed} breaks a promise at step {}: {}", failure.step, failure.text);
+            }
+        }
+        outcome.is_ok()
+    }
+
+    fn faults(&self, only: Option<&str>, seeds: u64) -> bool {
+        let mut all = true;
+        let is_meant = |fault: &Fault| only.is_none_or(|only| format!("{fault:?}").contains(only));
+        for fault in self.faults.iter().copied().filter(is_meant) {
+            let found = (self.find_fault)(fault, seeds);
+            all &= found.is_some();
+            match found {
+                Some(failure) => println!("{fault:?}: noticed by seed {}: {}", failure.seed, failure.text),
+                None => println!("{fault:?}: NOT noticed in {seeds} seeds"),
+            }
+        }
+        all
+    }
 }
 
 fn faults(only: Option<&str>, seeds: u64) -> bool {

@@ -132,12 +132,12 @@ impl Server {
         driver_config: DriverConfig,
         now: Timestamp,
     ) -> Result<Server, Down> {
-        let Opened { writer, chores, reader, claim } = Journal::open(disk.clone(), config)?;
+        let Opened { writer, chores, reader, mut claim } = Journal::open(disk.clone(), config)?;
         tell(|| {
             let parts: Vec<_> = claim.parts.iter().map(|part| (part.key, part.through.0)).collect();
             format!("  claim from {} to {}: {parts:?}, {:?}", claim.start.0, claim.end.0, claim.remarks)
         });
-        let mut recovery = Recovery::begin(&claim, limits())?;
+        let mut recovery = Recovery::begin(&mut claim, limits())?;
         while let Some((from, budget)) = recovery.next_read() {
             let frames = reader.read(from, budget)?;
             tell(|| {

@@ -10,12 +10,14 @@
 //! | `executor` | The tasks, and the whims by which futures are dropped |
 //! | `engine` | An engine that answers when the seed says so |
 //! | `clients` | Producers, consumers with and without a connection, onlookers |
+//! | `feeds` | Streams that are fed with messages of others, and their operator |
 //! | `model` | The actions and observations of the clients, and the promises that follow |
 //! | `world` | One history: clients, mishaps, and the way to rest |
 
 mod clients;
 mod engine;
-mod executor;
+pub(crate) mod executor;
+mod feeds;
 mod model;
 #[cfg(test)]
 mod tests;
@@ -47,6 +49,8 @@ pub struct Outcome {
     pub held_back: u64,
     /// Looks at a group in which a consumer waited and nothing moved.
     pub looks: u64,
+    /// Copies in streams that are fed with messages of others.
+    pub copies: u64,
 }
 
 impl Outcome {
@@ -63,6 +67,7 @@ impl Outcome {
         self.trims += other.trims;
         self.held_back += other.held_back;
         self.looks += other.looks;
+        self.copies += other.copies;
     }
 }
 

@@ -16,6 +16,7 @@ use forebay_broker::api::{
 use forebay_core::types::{GroupName, Seq, StreamName, Timestamp};
 
 use super::executor::{LocalFuture, Whim, at_whim};
+use super::feeds::KIND;
 use super::model::{Id, Model};
 use crate::dice::Dice;
 use crate::tale::tell;
@@ -42,6 +43,10 @@ pub(super) struct Shared {
     pub(super) patience: u64,
     /// How large a body is at most.
     pub(super) body_max: u64,
+    /// Whether streams are fed with messages of others.
+    pub(super) has_feeds: bool,
+    /// The streams among them that keep their messages, as far as they are there.
+    pub(super) kept: RefCell<Vec<StreamName>>,
 }
 
 impl Shared {
@@ -60,7 +65,7 @@ impl Shared {
     }
 
     /// Waits for a server. None once callers come to an end.
-    async fn server(&self, dice: &mut Dice) -> Option<Caller> {
+    pub(super) async fn server(&self, dice: &mut Dice) -> Option<Caller> {
         loop {
             if self.is_calm.get() {
                 return None;
@@ -71,6 +76,15 @@ impl Shared {
             }
             pause(dice, 50).await;
         }
+    }
+
+    /// A stream to publish to.
+    fn pick_stream(&self, dice: &mut Dice) -> StreamName {
+        let kept = self.kept.borrow();
+        if kept.is_empty() || dice.chance(1, 2) {
+            return dice.pick(&self.streams).clone();
+        }
+        dice.pick(&kept).clone()
     }
 
     fn waits(self: &Rc<Shared>, of: usize) -> Waits {
@@ -109,7 +123,7 @@ impl Drop for Untaken {
 }
 
 /// Up to so many milliseconds; rarely much longer, and often not at all.
-async fn pause(dice: &mut Dice, most: u64) {
+pub(super) async fn pause(dice: &mut Dice, most: u64) {
     let micros = match dice.roll(10) {
         0..3 => return tokio::task::yield_now().await,
         9 => dice.roll(most * 20_000),
@@ -124,17 +138,19 @@ pub(super) async fn produce(shared: Rc<Shared>, mut dice: Dice) {
             pause(&mut dice, 50).await;
             continue;
         }
-        let stream = dice.pick(&shared.streams).clone();
+        let stream = shared.pick_stream(&mut dice);
         let mut builder = BatchBuilder::default();
         let mut ids = Vec::new();
         for _ in 0..=dice.roll(4) {
             let key = dice.chance(2, 3).then(|| format!("k{}", dice.roll(4)));
             let bytes = 8 + dice.roll(shared.body_max) as usize;
-            let id = shared.model().drafted(&stream, key.clone(), bytes);
+            let kind = (shared.has_feeds && dice.chance(1, 2)).then_some(KIND);
+            let id = shared.model().drafted(&stream, key.clone(), kind, bytes);
             let mut body = id.to_le_bytes().to_vec();
             body.resize(bytes, b'.');
             builder.push(&Message {
                 key: key.as_deref().map(str::as_bytes),
+                kind,
                 body: &body,
                 ..Message::default()
             });

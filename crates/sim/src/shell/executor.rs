@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::dice::Dice;
 
-pub(super) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Tasks are numbered as they come, and no number is given twice.
-pub(super) type TaskId = u32;
+pub(crate) type TaskId = u32;
 
 struct Task {
     name: String,
@@ -22,7 +22,7 @@ struct Task {
 }
 
 #[derive(Default)]
-pub(super) struct Executor {
+pub(crate) struct Executor {
     tasks: BTreeMap<TaskId, Task>,
     woken: Arc<Woken>,
     next: TaskId,
@@ -55,7 +55,7 @@ impl Wake for TaskWaker {
 }
 
 impl Executor {
-    pub(super) fn spawn(&mut self, name: String, future: LocalFuture) -> TaskId {
+    pub(crate) fn spawn(&mut self, name: String, future: LocalFuture) -> TaskId {
         let id = self.next;
         self.next += 1;
         let waker = Waker::from(Arc::new(TaskWaker { task: id, woken: self.woken.clone() }));
@@ -65,22 +65,22 @@ impl Executor {
     }
 
     /// The tasks that may go on, in the order of their numbers.
-    pub(super) fn ready(&self) -> Vec<TaskId> {
+    pub(crate) fn ready(&self) -> Vec<TaskId> {
         let mut ready = lock(&self.woken.ready);
         ready.retain(|id| self.tasks.contains_key(id));
         ready.iter().copied().collect()
     }
 
-    pub(super) fn is_alive(&self, id: TaskId) -> bool {
+    pub(crate) fn is_alive(&self, id: TaskId) -> bool {
         self.tasks.contains_key(&id)
     }
 
-    pub(super) fn name(&self, id: TaskId) -> &str {
+    pub(crate) fn name(&self, id: TaskId) -> &str {
         self.tasks.get(&id).map_or("-", |task| &task.name)
     }
 
     /// Lets a task go on until it waits or ends.
-    pub(super) fn poll(&mut self, id: TaskId) {
+    pub(crate) fn poll(&mut self, id: TaskId) {
         lock(&self.woken.ready).remove(&id);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let waker = task.waker.clone();
@@ -90,18 +90,23 @@ impl Executor {
     }
 
     /// Drops a task wherever it is.
-    pub(super) fn abandon(&mut self, id: TaskId) {
+    pub(crate) fn abandon(&mut self, id: TaskId) {
         self.tasks.remove(&id);
     }
 
     /// Waits until a task is woken, and no longer than this.
-    pub(super) async fn wait(&self, limit: Duration) {
+    pub(crate) async fn wait(&self, limit: Duration) {
+        self.wait_for(limit, |_| true).await;
+    }
+
+    /// Waits until one of these tasks is woken, and no longer than this.
+    pub(crate) async fn wait_for(&self, limit: Duration, is_meant: impl Fn(TaskId) -> bool) {
         let woken = poll_fn(|cx| {
-            if lock(&self.woken.ready).is_empty() {
+            if lock(&self.woken.ready).iter().any(|id| is_meant(*id)) {
+                Poll::Ready(())
+            } else {
                 *lock(&self.woken.outer) = Some(cx.waker().clone());
                 Poll::Pending
-            } else {
-                Poll::Ready(())
             }
         });
         let _ = tokio::time::timeout(limit, woken).await;
@@ -110,7 +115,7 @@ impl Executor {
 
 /// How long a caller waits for a future before it drops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whim {
+pub(crate) enum Whim {
     Patient,
     /// Until it has been polled so often; not at all if never.
     Polls(u32),
@@ -121,7 +126,7 @@ pub(super) enum Whim {
 
 impl Whim {
     /// One in `patience` futures is dropped.
-    pub(super) fn roll(dice: &mut Dice, patience: u64) -> Whim {
+    pub(crate) fn roll(dice: &mut Dice, patience: u64) -> Whim {
         if !dice.chance(1, patience) {
             return Whim::Patient;
         }
@@ -134,7 +139,7 @@ impl Whim {
 }
 
 /// The value of a future, or `None` if it was dropped before it had one.
-pub(super) async fn at_whim<F: Future>(whim: Whim, future: F) -> Option<F::Output> {
+pub(crate) async fn at_whim<F: Future>(whim: Whim, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut polls = 0;
     match whim {

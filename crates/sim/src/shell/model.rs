@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use forebay_broker::api::{Bound, Delivered, GroupFigures, Lease, Outcome, Published, Verb, parse_content};
-use forebay_core::types::{Epoch, Grant, GroupName, Seq, StreamName, Timestamp};
+use forebay_broker::api::{
+    self, Bound, Delivered, GroupFigures, Lease, Outcome, Published, Verb, parse_content,
+};
+use forebay_core::types::{Epoch, Grant, GroupName, Ordinal, Seq, StreamName, Timestamp};
 
 use crate::tale::tell;
 
@@ -42,6 +44,7 @@ enum Fate {
 struct Message {
     stream: StreamName,
     key: Option<String>,
+    kind: Option<&'static str>,
     bytes: usize,
     fate: Fate,
 }
@@ -106,6 +109,8 @@ pub(super) struct Model {
     messages: BTreeMap<Id, Message>,
     /// Which message is where, since no position is given twice.
     places: BTreeMap<(StreamName, Seq), Id>,
+    /// Where a message is in the log, as its producer was told.
+    ordinals: BTreeMap<Id, Ordinal>,
     pub(super) deliveries: u64,
     pub(super) redeliveries: u64,
     /// The life of the server, as its leases tell it, and the last one that ended with a crash.
@@ -124,6 +129,7 @@ impl Model {
             groups,
             messages,
             places,
+            ordinals: BTreeMap::new(),
             deliveries: 0,
             redeliveries: 0,
             epoch: Epoch(1),
@@ -134,10 +140,16 @@ impl Model {
     }
 
     /// A message that a caller is about to publish.
-    pub(super) fn drafted(&mut self, stream: &StreamName, key: Option<String>, bytes: usize) -> Id {
+    pub(super) fn drafted(
+        &mut self,
+        stream: &StreamName,
+        key: Option<String>,
+        kind: Option<&'static str>,
+        bytes: usize,
+    ) -> Id {
         let id = self.next;
         self.next += 1;
-        self.messages.insert(id, Message { stream: stream.clone(), key, bytes, fate: Fate::Unsent });
+        self.messages.insert(id, Message { stream: stream.clone(), key, kind, bytes, fate: Fate::Unsent });
         id
     }
 
@@ -156,6 +168,9 @@ impl Model {
     pub(super) fn confirmed(&mut self, now: Timestamp, ids: &[Id], published: &Published) {
         let seqs: Vec<Seq> = published.each().map(|(admission, _)| admission.seq).collect();
         assert_eq!(seqs.len(), ids.len(), "I1: a confirmation names each message");
+        for (&id, (_, ordinal)) in ids.iter().zip(published.each()) {
+            self.ordinals.extend(ordinal.map(|ordinal| (id, ordinal)));
+        }
         for (&id, &seq) in ids.iter().zip(&seqs) {
             self.place(id, seq);
             self.messages.get_mut(&id).expect("it was drafted").fate = Fate::Confirmed(seq);
@@ -509,6 +524,30 @@ impl Model {
                 plan.name
             );
         }
+    }
+
+    /// The positions of all messages that a stream has which keeps its messages.
+    pub(super) fn check_kept(&self, stream: &StreamName, there: &BTreeSet<Seq>) {
+        for (id, message) in self.messages.iter().filter(|(_, message)| message.stream == *stream) {
+            if let Fate::Confirmed(seq) = message.fate {
+                assert!(there.contains(&seq), "I1: {id} at {seq} of {stream} was confirmed and is gone");
+            }
+        }
+    }
+
+    /// A copy is what its message was. Returns where the message is in the log, if its producer was told.
+    pub(super) fn check_copy(&self, stream: &str, seq: Seq, copy: &api::Message<'_>) -> Option<Ordinal> {
+        let id = copy.body.first_chunk().map(|id| Id::from_le_bytes(*id));
+        let id = id.expect("I2: the body has its number");
+        let sent = self.messages.get(&id).unwrap_or_else(|| panic!("I2: {id} was never published"));
+        let as_sent = (sent.stream.as_str(), sent.key.as_deref().map(str::as_bytes), sent.kind, sent.bytes);
+        assert_eq!((stream, copy.key, copy.kind, copy.body.len()), as_sent, "I23: the copy of {id} differs");
+        match sent.fate {
+            Fate::Confirmed(at) => assert_eq!(seq, at, "I23: the copy of {id} names another position"),
+            Fate::Sent => {}
+            fate => panic!("I2: {id} was copied and is {fate:?}"),
+        }
+        self.ordinals.get(&id).copied()
     }
 
     /// Everything that could be received was received and acked. `parked` are the positions that the group names.

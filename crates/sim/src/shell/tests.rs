@@ -33,9 +33,11 @@ fn promises_are_kept() {
         trims,
         held_back,
         looks,
+        copies,
         ..
     } = all;
-    let rare = [deliveries, redeliveries, crashes, stops, abandoned, reads, saves, trims, held_back, looks];
+    let rare =
+        [deliveries, redeliveries, crashes, stops, abandoned, reads, saves, trims, held_back, looks, copies];
     assert!(rare.iter().all(|count| *count > 0), "each situation is reached: {all:?}");
 }
 

@@ -16,6 +16,7 @@ use forebay_core::types::{GroupName, Seq, StreamName, Timestamp};
 use super::clients::{self, Shared};
 use super::engine::ShellEngine;
 use super::executor::{Executor, TaskId};
+use super::feeds::{self, Feeds};
 use super::model::{GroupPlan, Model};
 use super::{Outcome, STEP};
 use crate::dice::Dice;
@@ -53,6 +54,9 @@ pub(super) struct World {
     /// server may then wait for a while although there is something to deliver.
     uneasy: Timestamp,
     pace: Pace,
+    feeds: Option<Rc<Feeds>>,
+    /// The task that keeps the feeders of the server.
+    feeding: Option<TaskId>,
     outcome: Outcome,
 }
 
@@ -62,6 +66,7 @@ enum Role {
     Puller(usize, String),
     Subscriber(usize, String),
     Onlooker,
+    Operator(Rc<Feeds>),
 }
 
 struct Client {
@@ -117,6 +122,7 @@ impl World {
             abandons: *dice.pick(&[0, 5, 40]),
             holds_up: *dice.pick(&[0, 0, 60, 95]),
         };
+        let feeds = Feeds::roll(seed);
         let shared = Shared {
             model: RefCell::new(Model::new(plans)),
             clock: Clock::starting_at(BEGINS),
@@ -129,6 +135,8 @@ impl World {
             is_lull: Cell::new(false),
             patience: *dice.pick(&[2, 4, 12, 100]),
             body_max: *dice.pick(&[40, 400, 9_000, 9_000]),
+            has_feeds: feeds.is_some(),
+            kept: RefCell::default(),
         };
         World {
             engine: Arc::new(ShellEngine::new(dice.fork())),
@@ -140,6 +148,8 @@ impl World {
             clients: Vec::new(),
             uneasy: BEGINS,
             pace,
+            feeds,
+            feeding: None,
             outcome: Outcome::default(),
         }
     }
@@ -147,6 +157,7 @@ impl World {
     /// Goes through the whole history.
     pub(super) async fn live(mut self) -> Outcome {
         tell(|| format!("{:?} {:?} {:?}", self.pace, self.config, self.shared.model.borrow().plans));
+        tell(|| format!("{:?}", self.feeds));
         self.start().await;
         self.create_groups().await;
         self.gather();
@@ -324,6 +335,10 @@ impl World {
         self.executor.spawn("start".to_owned(), Box::pin(open));
         tell(|| "the server starts".to_owned());
         self.run_until("the start", |world| world.shared.caller.borrow().is_some()).await;
+        if self.feeds.is_some() {
+            let feeding = self.caller().broker().clone().feed_sources();
+            self.feeding = Some(self.executor.spawn("feeding".to_owned(), Box::pin(feeding)));
+        }
     }
 
     /// Runs a future as a task and waits for its value.
@@ -387,6 +402,7 @@ impl World {
         if self.dice.chance(1, 2) {
             roles.push(Role::Onlooker);
         }
+        roles.extend(self.feeds.clone().map(Role::Operator));
         for role in roles {
             let task = self.spawn(&role);
             self.clients.push(Client { role, task });
@@ -405,6 +421,9 @@ impl World {
                 self.executor.spawn(name, Box::pin(clients::subscribe(shared, of, who, dice)))
             }
             Role::Onlooker => self.executor.spawn(name, Box::pin(clients::look(shared, dice))),
+            Role::Operator(feeds) => {
+                self.executor.spawn("operator".to_owned(), Box::pin(feeds::operate(shared, feeds, dice)))
+            }
         }
     }
 
@@ -439,6 +458,9 @@ impl World {
     /// Callers find no server until the next start.
     fn end_server(&mut self, is_clean: bool) {
         *self.shared.caller.borrow_mut() = None;
+        if let Some(feeding) = self.feeding.take() {
+            self.executor.abandon(feeding);
+        }
         if let Some(broker) = self.shared.broker.borrow_mut().take() {
             self.outcome.held_back += broker.memory().figures().held_back;
         }
@@ -485,6 +507,10 @@ impl World {
         for (of, plan) in plans.iter().enumerate() {
             let finish = finish(self.shared.clone(), self.caller(), of, plan.clone());
             self.ask("the last consumer", finish).await;
+        }
+        if let Some(feeds) = self.feeds.clone() {
+            let finish = feeds::finish(self.shared.clone(), self.caller(), feeds);
+            self.outcome.copies = self.ask("streams that are fed", finish).await;
         }
         for (of, plan) in plans.iter().enumerate() {
             let parked = parked(self.caller(), plan.clone());
