@@ -10,11 +10,13 @@
 //! | `queues` | SQS queues: lost, deleted and back, overlaps, order of groups |
 //! | `kurrent` | KurrentDB clients: appends, readers, persistent subscriptions |
 //! | `server` | What must be there after every start |
+//! | `cluster` | Owners of a cluster: one at a time, and none that changes without a reason |
 //!
 //! The clients' times are not the server's. A request is sent before the server sees it and its answer comes
 //! after, so what a client held is taken from when the message came until the first moment at which the
 //! server may have taken it back. What overlaps even so did overlap.
 
+mod cluster;
 mod kurrent;
 mod leases;
 mod messages;
@@ -48,6 +50,8 @@ pub(crate) enum Promise {
     Content,
     /// I3: two consumers held a message at once.
     Overlap,
+    /// I3: a node of a cluster delivered after its successor had begun to.
+    TwoOwners,
     /// I4: after everything the group is not done.
     Unfinished,
     /// I5: a settled message came back.
@@ -90,6 +94,8 @@ pub(crate) enum Promise {
     Present,
     /// The server ended by itself, did not start, or did not stop.
     Server,
+    /// The owner of a cluster changed although nothing was done to it.
+    Owner,
 }
 
 impl Promise {
@@ -97,7 +103,7 @@ impl Promise {
         match self {
             Promise::Lost => "I1",
             Promise::Unexpected | Promise::Content => "I2",
-            Promise::Overlap => "I3",
+            Promise::Overlap | Promise::TwoOwners => "I3",
             Promise::Unfinished => "I4",
             Promise::CameBack | Promise::DurableAck | Promise::Duplicate => "I5",
             Promise::KeyOrder => "I6",
@@ -114,6 +120,7 @@ impl Promise {
             Promise::Expected => "I22",
             Promise::Present => "I16",
             Promise::Server => "server",
+            Promise::Owner => "owner",
         }
     }
 }
@@ -181,6 +188,11 @@ pub(crate) struct Counts {
     pub(crate) power_losses: u64,
     pub(crate) stops: u64,
     pub(crate) pauses: u64,
+    /// Faults of the processes of a cluster, by name, and changes of owner, by cause.
+    pub(crate) faults: BTreeMap<String, u64>,
+    pub(crate) changes: BTreeMap<String, u64>,
+    /// Deliveries of an owner that was held still, after its successor had begun to deliver.
+    pub(crate) late_deliveries: u64,
 }
 
 impl Counts {
@@ -214,6 +226,12 @@ impl Counts {
         self.power_losses += other.power_losses;
         self.stops += other.stops;
         self.pauses += other.pauses;
+        for (all, of_run) in [(&mut self.faults, &other.faults), (&mut self.changes, &other.changes)] {
+            for (name, count) in of_run {
+                *all.entry(name.clone()).or_default() += count;
+            }
+        }
+        self.late_deliveries += other.late_deliveries;
     }
 }
 
@@ -239,6 +257,7 @@ impl Report {
 pub(crate) fn check(record: &Record) -> Report {
     let mut report = Report::default();
     server::check(record, &mut report);
+    cluster::check(record, &mut report);
     messages::check(record, &mut report);
     leases::check(record, &mut report);
     order::check(record, &mut report);
@@ -256,6 +275,12 @@ impl fmt::Display for Report {
             "server:      {} starts, {} kills ({} with loss of power), {} clean stops, {} pauses",
             of.starts, of.kills, of.power_losses, of.stops, of.pauses
         )?;
+        if !of.faults.is_empty() {
+            let (changes, late) = (of.changes.values().sum::<u64>(), of.late_deliveries);
+            writeln!(f, "owners:      {changes} changes ({})", listed(&of.changes))?;
+            writeln!(f, "             {late} deliveries of suspended owners after their successors began")?;
+            writeln!(f, "faults:      {} ({})", of.faults.values().sum::<u64>(), listed(&of.faults))?;
+        }
         writeln!(
             f,
             "publishes:   {} confirmed ({} of them after an unknown outcome), {} unknown ({} recovered)",
@@ -299,6 +324,10 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+fn listed(counts: &BTreeMap<String, u64>) -> String {
+    counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
 /// How many came again, and why.

@@ -9,11 +9,14 @@
 
 mod checker;
 mod clients;
+mod cluster;
 mod content;
+mod crowd;
 mod dice;
 mod faults;
 mod history;
 mod http;
+mod inspect;
 mod plan;
 mod run;
 mod server;
@@ -32,22 +35,25 @@ Usage: forebay-torture <command> [arguments]
 
 Commands:
   run         Torture a server: ends with 1 if a promise is broken
+  cluster     The same for three nodes on three NATS servers, whose connections are cut, hang and are slow
   check FILE  Check a recorded history once more
   faults      Break promises on purpose and show that this notices; needs a server that was built so
 
-run and faults:
+run, cluster and faults:
   --minutes N, --seconds N   How long the server is tortured, not counting the way back to rest (2 minutes;
                              faults: 25 seconds for each run, up to five)
   --runs N                   run: so many runs one after the other, each with the next seed, and the sum of them (1).
                              Without a time, each of several runs takes 20 seconds
   --seed S                   Who does what, and what is done to the server (the time of day)
   --server FILE              The server, if not beside this program
+  --nats-server FILE         cluster: the program of the NATS servers, 2.14 or later (FOREBAY_TEST_NATS, or
+                             `nats-server` in PATH)
   --http on|off              Whether clients come over HTTP as well (on)
   --sqs on|off               Whether clients of SQS queues take part as well (on)
   --kurrent on|off           Whether clients of KurrentDB take part as well (on)
-  --power on|off             Whether the machine loses power with each kill: the server writes down its calls on the
-                             disk, and of those that no sync covers a random part is undone (on)
-  --encryption on|off|half   Whether the data folder is encrypted; half: of odd seeds (half)
+  --power on|off             run: whether the machine loses power with each kill: the server writes down its calls on
+                             the disk, and of those that no sync covers a random part is undone (on)
+  --encryption on|off|half   run: whether the data folder is encrypted; half: of odd seeds (half)
   --dir D                    A folder for history and data (one in the system's folder for such things)
   --only NAME                faults: one of them
   -- WORDS                   Further words for `forebay serve`
@@ -108,6 +114,9 @@ fn main() -> ExitCode {
     }
     let ended = match words.split_first() {
         Some((command, rest)) if command == "run" => Arguments::parse(rest).and_then(|it| torture(&it)),
+        Some((command, rest)) if command == "cluster" => {
+            Arguments::parse(rest).and_then(|it| torture(&it.for_cluster()?))
+        }
         Some((command, rest)) if command == "faults" => {
             Arguments::parse(rest).and_then(|it| faults::run(&it))
         }
@@ -133,6 +142,8 @@ struct Arguments {
     runs: u64,
     seed: Option<u64>,
     server: Option<PathBuf>,
+    nats_server: Option<PathBuf>,
+    is_cluster: bool,
     with_http: bool,
     with_sqs: bool,
     with_kurrent: bool,
@@ -150,6 +161,8 @@ impl Arguments {
             runs: 1,
             seed: None,
             server: None,
+            nats_server: None,
+            is_cluster: false,
             with_http: WITH_HTTP,
             with_sqs: WITH_SQS,
             with_kurrent: WITH_KURRENT,
@@ -173,6 +186,7 @@ impl Arguments {
                 "--runs" => arguments.runs = number()?.max(1),
                 "--seed" => arguments.seed = Some(number()?),
                 "--server" => arguments.server = Some(value.into()),
+                "--nats-server" => arguments.nats_server = Some(value.into()),
                 "--dir" => arguments.folder = Some(value.into()),
                 "--only" => arguments.only = Some(value.clone()),
                 "--http" => arguments.with_http = switch(name, value)?,
@@ -184,6 +198,13 @@ impl Arguments {
             }
         }
         Ok(arguments)
+    }
+
+    /// The same for a cluster. The NATS servers keep the data, so no disk of ours loses power.
+    fn for_cluster(self) -> anyhow::Result<Arguments> {
+        let nats_server = Some(self.nats_server.clone().map_or_else(nats_server, Ok)?);
+        let (with_power_loss, encryption) = (false, Encryption::Off);
+        Ok(Arguments { nats_server, is_cluster: true, with_power_loss, encryption, ..self })
     }
 
     fn seed(&self) -> u64 {
@@ -202,6 +223,7 @@ impl Arguments {
         let words = self.words.clone();
         let lasts = self.lasts.unwrap_or(lasts);
         let (key, fault) = (self.encryption.key(seed), None);
+        let nats = self.nats_server.clone().filter(|_| self.is_cluster);
         let options = run::Options {
             program,
             lasts,
@@ -213,10 +235,23 @@ impl Arguments {
             key,
             folder,
             fault,
+            nats,
             words,
         };
         Ok(options)
     }
+}
+
+/// The program of the NATS servers, which the environment names or PATH has.
+fn nats_server() -> anyhow::Result<PathBuf> {
+    if let Some(program) = std::env::var_os("FOREBAY_TEST_NATS").filter(|program| !program.is_empty()) {
+        return Ok(program.into());
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&folders).map(|folder| folder.join("nats-server"));
+    found
+        .find(|program| program.is_file())
+        .context("no program `nats-server` is in PATH; name it with --nats-server")
 }
 
 fn switch(name: &str, value: &str) -> anyhow::Result<bool> {
@@ -264,7 +299,8 @@ fn torture_once(arguments: &Arguments, seed: u64, lasts: Duration) -> anyhow::Re
     let doors = ["gRPC"].into_iter().chain(others).collect::<Vec<_>>().join(", ");
     let power = if options.with_power_loss { ", with loss of power" } else { "" };
     let encrypted = if options.key.is_some() { ", encrypted" } else { "" };
-    println!("torture: seed {seed}, {} s, {doors}{power}{encrypted}", options.lasts.as_secs());
+    let cluster = if options.nats.is_some() { ", three nodes on three NATS servers" } else { "" };
+    println!("torture: seed {seed}, {} s, {doors}{power}{encrypted}{cluster}", options.lasts.as_secs());
     let report = run::run(&options);
     match &report {
         Ok(report) if report.violations.is_empty() => {
@@ -324,6 +360,17 @@ mod tests {
         assert!(even.is_none() && odd != next && odd.len() == 64, "{odd} {next}");
         assert!(keys("--encryption on").iter().all(Option::is_some));
         assert!(keys("--encryption off").iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn a_cluster_has_nats_servers_and_no_data_folder() {
+        let cluster = parse("--nats-server /opt/nats --encryption on").and_then(Arguments::for_cluster);
+        let options = cluster.and_then(|it| it.options("1", Duration::from_secs(1), 1)).expect("options");
+        assert_eq!(options.nats, Some(PathBuf::from("/opt/nats")));
+        assert!(options.key.is_none() && !options.with_power_loss);
+        let alone =
+            parse("--nats-server /opt/nats").and_then(|it| it.options("1", Duration::from_secs(1), 1));
+        assert_eq!(alone.expect("options").nats, None);
     }
 
     #[test]

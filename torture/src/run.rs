@@ -8,37 +8,28 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use forebay_sim::replay::Twin;
-use forebay_wire::v1;
-use forebay_wire::v1::forebay_client::ForebayClient;
 use rustix::process::Signal;
-use serde_json::json;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tonic::transport::Channel;
 
 use crate::checker::{Record, Report, check};
-use crate::clients;
-use crate::clients::kurrent::{self, Link as KurrentLink, Standing};
-use crate::clients::queue::Link;
+use crate::clients::kurrent;
+use crate::cluster::Cluster;
+use crate::crowd::Crowd;
 use crate::dice::Dice;
 use crate::history::{History, Phase};
-use crate::http::{Connection, in_path};
-use crate::plan::{Door, GroupPlan, Plan, Source};
+use crate::inspect::{Inspector, Progress, Rest};
+use crate::plan::Plan;
 use crate::server::{Addresses, Launch, Process};
-use crate::world::{Server, Stage, World};
+use crate::world::{Place, Server, Stage, World};
 
 /// A start that takes longer is no start.
 const START_WITHIN: Duration = Duration::from_secs(60);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
-/// After the last fault the groups must come to rest, and must get on all the time.
-const REST_WITHIN: Duration = Duration::from_secs(300);
-const GET_ON_WITHIN: Duration = Duration::from_secs(45);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long is watched at the end that nothing comes back.
 const WATCH_FOR: Duration = Duration::from_millis(1_500);
 /// The process in the history that does things to the server.
-const TORMENTOR: u32 = 0;
-const PARKED_PAGE: u32 = 500;
+pub(crate) const TORMENTOR: u32 = 0;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -57,6 +48,8 @@ pub(crate) struct Options {
     /// Where history and data go.
     pub(crate) folder: PathBuf,
     pub(crate) fault: Option<String>,
+    /// The program of the NATS servers, if a cluster is tortured.
+    pub(crate) nats: Option<PathBuf>,
     pub(crate) words: Vec<String>,
 }
 
@@ -97,10 +90,34 @@ pub(crate) fn check_file(path: &Path) -> anyhow::Result<Report> {
 }
 
 async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
-    let (tell_server, server) = watch::channel(None);
+    let (tell_place, place) = watch::channel(None);
     let (tell_stage, stage) = watch::channel(Stage::Chaos);
-    let world = Arc::new(World::new(history, server, stage));
+    let world = Arc::new(World::new(history, place, stage));
     let plan = Plan::new(options.with_http, options.with_sqs, options.with_kurrent);
+    write_plan(&world, &plan);
+    let mut dice = Dice::from(options.seed);
+    let inspector = Inspector { world: world.clone(), plan, with_http: options.with_http };
+    let play = Play { world: world.clone(), inspector, tell_stage };
+    if let Some(nats) = &options.nats {
+        let mut cluster = Cluster::new(options, nats, world, tell_place, dice.fork());
+        return play.through(&mut cluster, options.lasts, &mut dice).await;
+    }
+    let launch = Launch {
+        program: options.program.clone(),
+        data: options.folder.join("data"),
+        fault: options.fault.clone(),
+        recording: options.with_power_loss.then(|| options.folder.join("calls")),
+        with_sqs: options.with_sqs,
+        key: options.key.clone(),
+        with_kurrent: options.with_kurrent,
+        words: options.words.clone(),
+    };
+    let mut tormentor =
+        Tormentor { world, launch, dice: dice.fork(), tell_place, process: None, run: 0, twin: Twin::new() };
+    play.through(&mut tormentor, options.lasts, &mut dice).await
+}
+
+fn write_plan(world: &World, plan: &Plan) {
     for stream in &plan.streams {
         world.write(TORMENTOR, Phase::Info, "stream", &[("name", stream.name.to_owned())]);
     }
@@ -120,185 +137,109 @@ async fn torment(options: &Options, history: History) -> anyhow::Result<()> {
         let fields = [("name", kurrent::name_of_reader(*source)), ("source", source.stream().to_owned())];
         world.write(TORMENTOR, Phase::Info, "reader", &fields);
     }
-    let mut dice = Dice::from(options.seed);
-    let launch = Launch {
-        program: options.program.clone(),
-        data: options.folder.join("data"),
-        fault: options.fault.clone(),
-        recording: options.with_power_loss.then(|| options.folder.join("calls")),
-        with_sqs: options.with_sqs,
-        key: options.key.clone(),
-        with_kurrent: options.with_kurrent,
-        words: options.words.clone(),
-    };
-    let mut tormentor = Tormentor {
-        world: world.clone(),
-        plan: plan.clone(),
-        launch,
-        dice: dice.fork(),
-        tell_server,
-        process: None,
-        run: 0,
-        with_http: options.with_http,
-        twin: Twin::new(),
-    };
-    tormentor.start().await?;
-    let mut crowd = Crowd::gather(&world, &plan, &mut dice);
-    // Whatever happens from here on, the history is kept: it says what went wrong.
-    let ended = tormentor.go_through(options.lasts, &tell_stage, &mut crowd).await;
-    if let Err(error) = &ended {
-        world.trouble(TORMENTOR, format!("{error:#}"));
-    }
-    tell_stage.send_replace(Stage::Over);
-    crowd.leave().await;
-    // One that has to be told twice is told of once.
-    if let (Ok(()), Err(error)) = (&ended, tormentor.stop().await) {
-        world.trouble(TORMENTOR, format!("{error:#}"));
-    }
-    world.history.flush().context("cannot write the history")
 }
 
-/// All clients.
-struct Crowd {
-    producers: JoinSet<()>,
-    consumers: JoinSet<()>,
+/// The subject of the torture: one server, or a cluster.
+pub(crate) trait Victim {
+    /// Starts it, looks whether all is there, and lets the clients in.
+    async fn start(&mut self, inspector: &Inspector) -> anyhow::Result<()>;
+
+    /// Does things to it for so long. All of it serves again in the end.
+    async fn suffer(&mut self, inspector: &Inspector, lasts: Duration) -> anyhow::Result<()>;
+
+    /// Waits, and sees to it that every process is still there.
+    async fn wait(&mut self, time: Duration) -> anyhow::Result<()>;
+
+    /// A server that can be asked.
+    async fn server(&mut self) -> anyhow::Result<Server>;
+
+    /// Stops the server that serves, and waits until it, or another one, serves again.
+    async fn change_cleanly(&mut self, inspector: &Inspector) -> anyhow::Result<()>;
+
+    async fn stop(&mut self) -> anyhow::Result<()>;
 }
 
-impl Crowd {
-    fn gather(world: &Arc<World>, plan: &Plan, dice: &mut Dice) -> Crowd {
-        let (mut producers, mut consumers) = (JoinSet::new(), JoinSet::new());
-        let mut process = TORMENTOR;
-        let mut next = || {
-            process += 1;
-            (world.clone(), process)
-        };
-        for stream in &plan.streams {
-            for door in &stream.producers {
-                let (world, process) = next();
-                let (stream, dice) = (stream.clone(), dice.fork());
-                match *door {
-                    Door::Grpc(naming) => {
-                        producers.spawn(clients::produce(world, process, stream, naming, dice))
-                    }
-                    Door::Http => producers.spawn(clients::push(world, process, stream, dice)),
-                };
-            }
+/// One run, from the first start to the last stop.
+struct Play {
+    world: Arc<World>,
+    inspector: Inspector,
+    tell_stage: watch::Sender<Stage>,
+}
+
+impl Play {
+    async fn through(
+        &self,
+        victim: &mut impl Victim,
+        lasts: Duration,
+        dice: &mut Dice,
+    ) -> anyhow::Result<()> {
+        victim.start(&self.inspector).await?;
+        let mut crowd = Crowd::gather(&self.world, &self.inspector.plan, dice);
+        // Whatever happens from here on, the history is kept: it says what went wrong.
+        let ended = self.acts(victim, lasts, &mut crowd).await;
+        if let Err(error) = &ended {
+            self.world.trouble(TORMENTOR, format!("{error:#}"));
         }
-        for group in &plan.groups {
-            for _ in 0..group.consumers {
-                let (world, process) = next();
-                consumers.spawn(clients::consume(world, process, group.clone(), dice.fork()));
-            }
-            for _ in 0..group.pullers {
-                let (world, process) = next();
-                consumers.spawn(clients::pull(world, process, group.clone(), dice.fork()));
-            }
+        self.tell_stage.send_replace(Stage::Over);
+        crowd.leave().await;
+        // One that has to be told twice is told of once.
+        if let (Ok(()), Err(error)) = (&ended, victim.stop().await) {
+            self.world.trouble(TORMENTOR, format!("{error:#}"));
         }
-        for queue in &plan.queues {
-            for _ in 0..queue.senders {
-                let (world, process) = next();
-                producers.spawn(clients::queue::send(world, process, queue.clone(), dice.fork()));
-            }
-            for _ in 0..queue.consumers {
-                let (world, process) = next();
-                consumers.spawn(clients::queue::work_off(world, process, queue.clone(), dice.fork()));
-            }
-        }
-        for log in &plan.kurrent.logs {
-            for _ in 0..log.writers {
-                let (world, process) = next();
-                producers.spawn(kurrent::append(world, process, log.clone(), dice.fork()));
-            }
-        }
-        for subscription in &plan.kurrent.subscriptions {
-            for _ in 0..subscription.consumers {
-                let (world, process) = next();
-                consumers.spawn(kurrent::consume(world, process, subscription.clone(), dice.fork()));
-            }
-        }
-        for source in &plan.kurrent.readers {
-            let (world, process) = next();
-            consumers.spawn(kurrent::follow(world, process, *source, dice.fork()));
-        }
-        Crowd { producers, consumers }
+        self.world.history.flush().context("cannot write the history")
     }
 
-    /// Waits until every producer has learnt what became of all that it sent.
-    async fn published(&mut self) -> anyhow::Result<()> {
-        let all = async {
-            while let Some(ended) = self.producers.join_next().await {
-                ended.context("a producer broke")?;
-            }
-            Ok(())
-        };
-        tokio::time::timeout(REST_WITHIN, all).await.context("the producers do not come to an end")?
+    async fn acts(&self, victim: &mut impl Victim, lasts: Duration, crowd: &mut Crowd) -> anyhow::Result<()> {
+        let inspector = &self.inspector;
+        victim.suffer(inspector, lasts).await?;
+        self.stage(Stage::Calm);
+        crowd.published().await?;
+        self.rest(victim, Rest::ButParked).await?;
+        inspector.write_figures(victim.server().await?).await?;
+        if inspector.with_http {
+            // Before anything is asked for again, every consumer must be ready to finish it.
+            self.stage(Stage::Healed);
+            inspector.replay(victim.server().await?).await?;
+            self.rest(victim, Rest::Everything).await?;
+            inspector.write_figures(victim.server().await?).await?;
+        }
+        // After a clean stop nothing comes back that was settled.
+        victim.change_cleanly(inspector).await?;
+        victim.wait(WATCH_FOR).await?;
+        self.rest(victim, Rest::ButParked).await?;
+        let server = victim.server().await?;
+        inspector.write_figures(server).await?;
+        inspector.read_logs(server).await
     }
 
-    async fn leave(&mut self) {
-        let all = async { while self.consumers.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(clients::ANSWER_WITHIN, all).await;
-        self.consumers.shutdown().await;
-        self.producers.shutdown().await;
+    fn stage(&self, stage: Stage) {
+        self.world.write(TORMENTOR, Phase::Info, "stage", &[("name", format!("{stage:?}"))]);
+        self.tell_stage.send_replace(stage);
+    }
+
+    /// Waits until every group is done.
+    async fn rest(&self, victim: &mut impl Victim, how: Rest) -> anyhow::Result<()> {
+        let mut progress = Progress::new();
+        while progress.goes_on(self.inspector.open(victim.server().await?, how).await?)? {
+            victim.wait(LOOK_AGAIN).await?;
+        }
+        Ok(())
     }
 }
 
 /// Does things to the server.
 struct Tormentor {
     world: Arc<World>,
-    plan: Plan,
     launch: Launch,
     dice: Dice,
-    tell_server: watch::Sender<Option<Server>>,
+    tell_place: watch::Sender<Option<Place>>,
     process: Option<Process>,
     run: u32,
-    with_http: bool,
     /// The data folder as a disk has it that may lose power, if the server writes down its calls.
     twin: Twin,
 }
 
 impl Tormentor {
-    async fn go_through(
-        &mut self,
-        lasts: Duration,
-        tell_stage: &watch::Sender<Stage>,
-        crowd: &mut Crowd,
-    ) -> anyhow::Result<()> {
-        let until = Instant::now() + lasts;
-        while Instant::now() < until {
-            let pause = if self.dice.permille(120) {
-                self.dice.between(20, 300)
-            } else {
-                self.dice.between(1_000, 8_000)
-            };
-            let pause = Duration::from_millis(pause).min(until.saturating_duration_since(Instant::now()));
-            self.wait(pause).await?;
-            self.do_something().await?;
-        }
-        self.stage(tell_stage, Stage::Calm);
-        crowd.published().await?;
-        self.rest(Rest::ButParked).await?;
-        self.write_figures().await?;
-        if self.with_http {
-            // Before anything is asked for again, every consumer must be ready to finish it.
-            self.stage(tell_stage, Stage::Healed);
-            self.replay().await?;
-            self.rest(Rest::Everything).await?;
-            self.write_figures().await?;
-        }
-        // After a clean stop nothing comes back that was settled.
-        self.stop().await?;
-        self.start().await?;
-        self.wait(WATCH_FOR).await?;
-        self.rest(Rest::ButParked).await?;
-        self.write_figures().await?;
-        self.read_logs().await
-    }
-
-    fn stage(&self, tell: &watch::Sender<Stage>, stage: Stage) {
-        self.world.write(TORMENTOR, Phase::Info, "stage", &[("name", format!("{stage:?}"))]);
-        tell.send_replace(stage);
-    }
-
     fn named(&self) -> [(&'static str, String); 1] {
         [("run", self.run.to_string())]
     }
@@ -307,23 +248,7 @@ impl Tormentor {
         self.process.as_mut().context("there is no server")
     }
 
-    /// Waits, and sees to it that the server is still there.
-    async fn wait(&mut self, time: Duration) -> anyhow::Result<()> {
-        let until = Instant::now() + time;
-        loop {
-            let process = self.process()?;
-            if let Some(status) = process.ended() {
-                bail!("the server ended by itself in run {} ({status}): {}", process.run, process.said());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            tokio::time::sleep(left.min(LOOK_AGAIN)).await;
-        }
-    }
-
-    async fn do_something(&mut self) -> anyhow::Result<()> {
+    async fn do_something(&mut self, inspector: &Inspector) -> anyhow::Result<()> {
         match self.dice.between(0, 99) {
             0..55 => self.kill()?,
             // Again and again while it recovers.
@@ -354,11 +279,11 @@ impl Tormentor {
         }
         let down = if self.dice.permille(700) { 0 } else { self.dice.between(10, 1_500) };
         tokio::time::sleep(Duration::from_millis(down)).await;
-        self.start().await
+        self.start(inspector).await
     }
 
     fn kill(&mut self) -> anyhow::Result<()> {
-        self.tell_server.send_replace(None);
+        self.tell_place.send_replace(None);
         self.world.write(TORMENTOR, Phase::Invoke, "kill", &self.named());
         self.process()?.kill()?;
         self.process = None;
@@ -399,9 +324,71 @@ impl Tormentor {
         Ok(())
     }
 
+    fn launch(&mut self) -> anyhow::Result<()> {
+        self.run += 1;
+        self.world.write(TORMENTOR, Phase::Invoke, "start", &self.named());
+        self.process = Some(Process::start(&self.launch, self.run)?);
+        Ok(())
+    }
+}
+
+impl Victim for Tormentor {
+    async fn start(&mut self, inspector: &Inspector) -> anyhow::Result<()> {
+        self.launch()?;
+        let run = self.run;
+        let Addresses { native, sqs, kurrent } = self.process()?.listening(START_WITHIN).await?;
+        self.world.write(TORMENTOR, Phase::Ok, "start", &self.named());
+        let server = Server { run, address: native, sqs, kurrent, is_node: false };
+        inspector.look_for_all(server).await.with_context(|| format!("run {run} does not answer"))?;
+        self.tell_place.send_replace(Some(Place::One(server)));
+        Ok(())
+    }
+
+    async fn suffer(&mut self, inspector: &Inspector, lasts: Duration) -> anyhow::Result<()> {
+        let until = Instant::now() + lasts;
+        while Instant::now() < until {
+            let pause = if self.dice.permille(120) {
+                self.dice.between(20, 300)
+            } else {
+                self.dice.between(1_000, 8_000)
+            };
+            let pause = Duration::from_millis(pause).min(until.saturating_duration_since(Instant::now()));
+            self.wait(pause).await?;
+            self.do_something(inspector).await?;
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self, time: Duration) -> anyhow::Result<()> {
+        let until = Instant::now() + time;
+        loop {
+            let process = self.process()?;
+            if let Some(status) = process.ended() {
+                bail!("the server ended by itself in run {} ({status}): {}", process.run, process.said());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(LOOK_AGAIN)).await;
+        }
+    }
+
+    async fn server(&mut self) -> anyhow::Result<Server> {
+        match &*self.tell_place.borrow() {
+            Some(Place::One(server)) => Ok(*server),
+            _ => bail!("there is no server"),
+        }
+    }
+
+    async fn change_cleanly(&mut self, inspector: &Inspector) -> anyhow::Result<()> {
+        self.stop().await?;
+        self.start(inspector).await
+    }
+
     async fn stop(&mut self) -> anyhow::Result<()> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
-        self.tell_server.send_replace(None);
+        self.tell_place.send_replace(None);
         self.world.write(TORMENTOR, Phase::Invoke, "stop", &self.named());
         process.signal(Signal::TERM)?;
         match process.wait(STOP_WITHIN).await {
@@ -416,306 +403,4 @@ impl Tormentor {
             }
         }
     }
-
-    fn launch(&mut self) -> anyhow::Result<()> {
-        self.run += 1;
-        self.world.write(TORMENTOR, Phase::Invoke, "start", &self.named());
-        self.process = Some(Process::start(&self.launch, self.run)?);
-        Ok(())
-    }
-
-    /// Starts the server, looks whether all is there, and lets the clients in.
-    async fn start(&mut self) -> anyhow::Result<()> {
-        self.launch()?;
-        let run = self.run;
-        let Addresses { native, sqs, kurrent } = self.process()?.listening(START_WITHIN).await?;
-        self.world.write(TORMENTOR, Phase::Ok, "start", &self.named());
-        let server = Server { run, address: native, sqs, kurrent };
-        self.look_for_all(server).await.with_context(|| format!("run {run} does not answer"))?;
-        self.tell_server.send_replace(Some(server));
-        Ok(())
-    }
-
-    /// Asks to create every stream and group with its settings: a server that has it says so.
-    async fn look_for_all(&self, server: Server) -> anyhow::Result<()> {
-        let mut client = clients::connect(server).await?;
-        for stream in &self.plan.streams {
-            let request = v1::CreateStreamRequest { stream: stream.name.to_owned(), settings: None };
-            let created = client.create_stream(request).await.map(|reply| reply.into_inner().created);
-            self.found(server, stream.name.to_owned(), created, None)?;
-        }
-        for group in &self.plan.groups {
-            let request = v1::CreateGroupRequest {
-                stream: group.stream.to_owned(),
-                group: group.group.to_owned(),
-                settings: Some(group.settings()),
-                start: None,
-            };
-            let created = client.create_group(request).await.map(|reply| reply.into_inner().created);
-            let floor = self.figures(&mut client, group).await?.checkpoint_seq;
-            self.found(server, group.name(), created, Some(floor))?;
-            if self.with_http {
-                self.look_over_http(server, group).await?;
-            }
-        }
-        for queue in &self.plan.queues {
-            let address = server.sqs.context("the server does not say where it serves SQS")?;
-            let is_new = Link::create(address, queue).await?;
-            self.found(server, queue.name.to_owned(), Ok(is_new), None)?;
-        }
-        self.look_for_subscriptions(server).await
-    }
-
-    async fn look_for_subscriptions(&self, server: Server) -> anyhow::Result<()> {
-        if self.plan.kurrent.subscriptions.is_empty() {
-            return Ok(());
-        }
-        let mut link = kurrent_link(server).await?;
-        for subscription in &self.plan.kurrent.subscriptions {
-            let found = link.look_for(subscription).await?;
-            self.write_found(server, subscription.name(), found, None);
-        }
-        Ok(())
-    }
-
-    async fn look_over_http(&self, server: Server, group: &GroupPlan) -> anyhow::Result<()> {
-        let mut connection = Connection::open(server.address).await?;
-        let settings = group.json();
-        let answer = connection.request("PUT", &path_of(group), Some(&settings)).await?;
-        let created = match answer.status {
-            201 => Ok(true),
-            200 => Ok(false),
-            409 => Err(tonic::Status::already_exists(answer.body.to_string())),
-            status => bail!("{} was answered {status} {}", path_of(group), answer.body),
-        };
-        self.found(server, group.name(), created, None)
-    }
-
-    fn found(
-        &self,
-        server: Server,
-        name: String,
-        created: Result<bool, tonic::Status>,
-        floor: Option<u64>,
-    ) -> anyhow::Result<()> {
-        let found = match created {
-            Ok(true) => "new",
-            Ok(false) => "same",
-            Err(status) if status.code() == tonic::Code::AlreadyExists => "different",
-            Err(status) => return Err(status).with_context(|| format!("cannot look for {name}")),
-        };
-        self.write_found(server, name, found, floor);
-        Ok(())
-    }
-
-    fn write_found(&self, server: Server, name: String, found: &str, floor: Option<u64>) {
-        let mut fields = vec![("name", name), ("run", server.run.to_string()), ("found", found.to_owned())];
-        fields.extend(floor.map(|floor| ("floor", floor.to_string())));
-        self.world.write(TORMENTOR, Phase::Ok, "present", &fields);
-    }
-
-    async fn figures(
-        &self,
-        client: &mut ForebayClient<Channel>,
-        group: &GroupPlan,
-    ) -> anyhow::Result<v1::GetGroupReply> {
-        let (stream, name) = (group.stream.to_owned(), group.group.to_owned());
-        let asked = client.get_group(v1::GetGroupRequest { stream, group: name });
-        let reply = tokio::time::timeout(clients::ANSWER_WITHIN, asked).await;
-        let reply = reply.context("no answer").and_then(|reply| reply.map_err(Into::into));
-        Ok(reply.with_context(|| format!("{} says nothing about itself", group.name()))?.into_inner())
-    }
-
-    /// How many events of logs are not done with: by subscriptions, and by readers.
-    async fn open_events(&self, how: Rest) -> anyhow::Result<u64> {
-        let kurrent = &self.plan.kurrent;
-        if kurrent.logs.is_empty() {
-            return Ok(0);
-        }
-        let mut link = kurrent_link(self.server()?).await?;
-        let mut lengths = Vec::new();
-        for log in &kurrent.logs {
-            lengths.push((log.name, link.length(log.name).await?));
-        }
-        let events = |source: Source| -> u64 {
-            lengths.iter().filter(|(log, _)| source.has(log)).map(|(_, length)| length).sum()
-        };
-        let mut open = 0;
-        for subscription in &kurrent.subscriptions {
-            let Standing { open: lag, parked } = link.standing(subscription).await?;
-            let done = self.world.done_with(&subscription.name());
-            // Parked events are not done with, and wait for their replay.
-            let left = events(subscription.source).saturating_sub(done + parked);
-            open += left.max(lag) + if how == Rest::Everything { parked } else { 0 };
-        }
-        for &source in &kurrent.readers {
-            let seen = self.world.done_with(&kurrent::name_of_reader(source));
-            open += events(source).saturating_sub(seen);
-        }
-        Ok(open)
-    }
-
-    /// Reads every log, from its first event to its last.
-    async fn read_logs(&self) -> anyhow::Result<()> {
-        for log in &self.plan.kurrent.logs {
-            let events = kurrent_link(self.server()?).await?.read_log(log.name).await?;
-            for event in &events {
-                let fields = [
-                    ("log", log.name.to_owned()),
-                    ("revision", event.revision.to_string()),
-                    ("position", event.position.to_string()),
-                    ("n", event.number.to_string()),
-                    ("content", event.digest.to_string()),
-                ];
-                self.world.write(TORMENTOR, Phase::Ok, "kept", &fields);
-            }
-            let fields = [("log", log.name.to_owned()), ("count", events.len().to_string())];
-            self.world.write(TORMENTOR, Phase::Ok, "read", &fields);
-        }
-        Ok(())
-    }
-
-    fn server(&self) -> anyhow::Result<Server> {
-        self.tell_server.borrow().context("there is no server")
-    }
-
-    /// Waits until every group is done.
-    async fn rest(&mut self, how: Rest) -> anyhow::Result<()> {
-        let mut client = clients::connect(self.server()?).await?;
-        let (started, mut moved, mut least) = (Instant::now(), Instant::now(), u64::MAX);
-        loop {
-            let mut open = 0;
-            for group in &self.plan.groups {
-                let figures = self.figures(&mut client, group).await?;
-                open += figures.lag;
-                if how == Rest::Everything {
-                    open += figures.parked;
-                }
-            }
-            open += self.left_in_queues().await?.iter().map(|(_, left)| left).sum::<u64>();
-            open += self.open_events(how).await?;
-            if open == 0 {
-                return Ok(());
-            }
-            if open < least {
-                (least, moved) = (open, Instant::now());
-            }
-            if moved.elapsed() > GET_ON_WITHIN || started.elapsed() > REST_WITHIN {
-                bail!("the groups do not come to rest: {open} messages are open");
-            }
-            self.wait(LOOK_AGAIN).await?;
-        }
-    }
-
-    async fn write_figures(&mut self) -> anyhow::Result<()> {
-        let server = self.server()?;
-        let mut client = clients::connect(server).await?;
-        for group in &self.plan.groups {
-            let figures = self.figures(&mut client, group).await?;
-            let mut fields = vec![
-                ("group", group.name()),
-                ("lag", figures.lag.to_string()),
-                ("parked", figures.parked.to_string()),
-            ];
-            if self.with_http {
-                let seqs: Vec<String> =
-                    parked(server, group).await?.into_iter().map(|seq| seq.to_string()).collect();
-                fields.push(("seqs", seqs.join(",")));
-            }
-            self.world.write(TORMENTOR, Phase::Ok, "figures", &fields);
-        }
-        for (queue, left) in self.left_in_queues().await? {
-            let fields = [("queue", queue.to_owned()), ("count", left.to_string())];
-            self.world.write(TORMENTOR, Phase::Ok, "left", &fields);
-        }
-        for subscription in &self.plan.kurrent.subscriptions {
-            let Standing { open, parked } = kurrent_link(server).await?.standing(subscription).await?;
-            let fields = [
-                ("subscription", subscription.name()),
-                ("open", open.to_string()),
-                ("parked", parked.to_string()),
-            ];
-            self.world.write(TORMENTOR, Phase::Ok, "stood", &fields);
-        }
-        Ok(())
-    }
-
-    /// How many messages each queue has.
-    async fn left_in_queues(&self) -> anyhow::Result<Vec<(&'static str, u64)>> {
-        let mut left = Vec::new();
-        for queue in &self.plan.queues {
-            let address = self.server()?.sqs.context("the server does not serve SQS")?;
-            left.push((queue.name, Link::open(address, queue).await?.left().await?));
-        }
-        Ok(left)
-    }
-
-    /// Asks for everything that is parked to be tried again.
-    async fn replay(&mut self) -> anyhow::Result<()> {
-        let server = self.server()?;
-        for group in &self.plan.groups {
-            if parked(server, group).await?.is_empty() {
-                continue;
-            }
-            let fields = [("group", group.name())];
-            self.world.write(TORMENTOR, Phase::Invoke, "replay", &fields);
-            let path = format!("{}/parked/replay", path_of(group));
-            let answer = ask(server, "POST", &path, Some(&json!({ "all": true }))).await?;
-            let matched = answer["matched"].as_u64().unwrap_or(0);
-            let fields = [("group", group.name()), ("matched", matched.to_string())];
-            self.world.write(TORMENTOR, Phase::Ok, "replay", &fields);
-        }
-        for subscription in &self.plan.kurrent.subscriptions {
-            let fields = [("subscription", subscription.name())];
-            self.world.write(TORMENTOR, Phase::Invoke, "unpark", &fields);
-            kurrent_link(server).await?.replay_parked(subscription).await?;
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    ButParked,
-    Everything,
-}
-
-async fn kurrent_link(server: Server) -> anyhow::Result<KurrentLink> {
-    KurrentLink::open(server.kurrent.context("the server does not say where it serves Kurrent")?).await
-}
-
-fn path_of(group: &GroupPlan) -> String {
-    format!("/subscriptions/{}/{}", in_path(group.stream), in_path(group.group))
-}
-
-/// The positions of all that is parked.
-async fn parked(server: Server, group: &GroupPlan) -> anyhow::Result<Vec<u64>> {
-    let (mut seqs, mut after) = (Vec::new(), String::new());
-    loop {
-        let path = format!("{}/parked?limit={PARKED_PAGE}{after}", path_of(group));
-        let answer = ask(server, "GET", &path, None).await?;
-        let page = answer["parked"].as_array().context("a list of what is parked")?;
-        seqs.extend(page.iter().filter_map(|parked| parked["seq"].as_u64()));
-        let next = match &answer["next"] {
-            serde_json::Value::String(next) if !page.is_empty() => next.clone(),
-            serde_json::Value::Number(next) if !page.is_empty() => next.to_string(),
-            _ => return Ok(seqs),
-        };
-        after = format!("&after={}", in_path(&next));
-    }
-}
-
-async fn ask(
-    server: Server,
-    method: &str,
-    path: &str,
-    body: Option<&serde_json::Value>,
-) -> anyhow::Result<serde_json::Value> {
-    let mut connection = Connection::open(server.address).await?;
-    let asked = tokio::time::timeout(clients::ANSWER_WITHIN, connection.request(method, path, body));
-    let answer = asked.await.with_context(|| format!("{method} {path}: no answer"))??;
-    if !(200..300).contains(&answer.status) {
-        bail!("{method} {path} was answered {} {}", answer.status, answer.body);
-    }
-    Ok(answer.body)
 }

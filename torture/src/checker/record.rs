@@ -59,6 +59,8 @@ pub(crate) struct RunEnd {
     /// When it was asked for. What hung on a connection may be over from then on.
     pub(crate) at: Time,
     pub(crate) how: Ending,
+    /// A node that was held still, and may have written a last delivery to a socket when it went on.
+    pub(crate) was_suspended: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,6 +206,14 @@ pub(crate) struct Figures {
     pub(crate) parked_seqs: Option<Vec<Seq>>,
 }
 
+/// A term of a cluster, and the fault that ended the one before it; `none` if there was no such fault.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    pub(crate) at: Time,
+    pub(crate) run: RunId,
+    pub(crate) cause: String,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) streams: Vec<String>,
@@ -227,6 +237,9 @@ pub(crate) struct Record {
     pub(crate) pauses: Vec<(Time, Time)>,
     /// How often the disk lost its power with a kill.
     pub(crate) power_losses: u64,
+    /// Faults of the processes of a cluster, by name, and its changes of owner.
+    pub(crate) faults: BTreeMap<String, u64>,
+    pub(crate) changes: Vec<Change>,
     pub(crate) ended: Time,
     delivery_ids: BTreeMap<u64, usize>,
     receiving: BTreeMap<u32, Time>,
@@ -271,6 +284,7 @@ impl Record {
         match line.operation.as_str() {
             "stream" | "group" => self.on_setting(line)?,
             "start" | "kill" | "stop" | "pause" | "resume" | "trouble" | "stage" => self.on_server(line)?,
+            "fault" | "term" => self.on_cluster(line)?,
             "present" => {
                 let presence = Presence {
                     at: line.at,
@@ -333,7 +347,8 @@ impl Record {
                 // One that does not stop when it is asked to is killed, and then it is as killed from the
                 // first word on.
                 let at = end.map_or(line.at, |end| end.at);
-                *end = Some(RunEnd { at, how });
+                let was_suspended = line.get("by") == Some("owner-suspended");
+                *end = Some(RunEnd { at, how, was_suspended });
             }
             ("kill", Phase::Ok) => self.power_losses += u64::from(line.get("power").is_some()),
             ("pause", _) => self.pauses.push((line.at, Time::MAX)),
@@ -343,6 +358,21 @@ impl Record {
                 }
             }
             ("trouble", _) => self.trouble.push((line.at, line.text("what")?.to_owned())),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_cluster(&mut self, line: &Line) -> Result<(), Wrong> {
+        match (line.operation.as_str(), line.phase) {
+            ("fault", Phase::Invoke) => {
+                *self.faults.entry(line.text("fault")?.to_owned()).or_default() += 1;
+            }
+            ("term", _) => {
+                let change =
+                    Change { at: line.at, run: line.number("run")?, cause: line.text("cause")?.to_owned() };
+                self.changes.push(change);
+            }
             _ => {}
         }
         Ok(())

@@ -631,3 +631,43 @@ fn a_history_that_makes_no_sense_is_refused() {
     assert!(matches!(read("5 1 ok deliver group=a/b"), Some(RecordError::Unknown { .. })));
     assert!(matches!(read("nonsense"), Some(RecordError::Line { line: 1, .. })));
 }
+
+/// A cluster whose owner is done something to in term 1, and the next owner of which delivers one message.
+fn taken_over(by: &str) -> Tale {
+    let how = if by == "owner-stopped" { "stop" } else { "kill" };
+    delivered("plain")
+        .ack(20, 1)
+        .publish(25, "plain", 2)
+        .publish(25, "plain", 3)
+        .line(30, &format!("0 invoke fault fault={by} run=1"))
+        .line(30, &format!("0 invoke {how} run=1 by={by}"))
+        .line(5_000, "0 invoke start run=2")
+        .line(5_000, &format!("0 info term run=2 cause={by}"))
+        .open(5_000, 22, "plain")
+        .deliver_in(2, 5_001, 2, 22, "plain", 2, 1)
+        .ack(5_010, 2)
+}
+
+#[test]
+fn i3_an_owner_that_delivers_after_its_successor_is_noticed() {
+    // A client of the former owner got one of its last messages late.
+    let late =
+        |by: &str| taken_over(by).open(31, 23, "plain").deliver(5_500, 3, 23, "plain", 3, 1).ack(5_510, 3);
+    late("owner-cut").breaks(Promise::TwoOwners);
+    late("owner-killed").breaks(Promise::TwoOwners);
+    // It may have been stopped just before it wrote to the socket.
+    assert_eq!(late("owner-suspended").is_good().counts.late_deliveries, 1);
+    late("owner-stopped").is_good();
+}
+
+#[test]
+fn an_owner_that_changes_without_a_fault_of_its_own_is_noticed() {
+    let report = taken_over("owner-killed").open(31, 23, "plain");
+    let report = report.deliver_in(2, 5_500, 3, 23, "plain", 3, 1).ack(5_510, 3).is_good();
+    assert_eq!(report.counts.changes.get("owner-killed"), Some(&1));
+    delivered("plain")
+        .ack(20, 1)
+        .line(30, "0 invoke fault fault=nats-leader-killed run=1")
+        .line(9_000, "0 info term run=2 cause=none")
+        .breaks(Promise::Owner);
+}

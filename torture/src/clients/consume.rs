@@ -227,6 +227,7 @@ impl Session {
         self.heard = self.world.history.now();
         if let Some(opened) = reply.opened {
             self.epoch = opened.epoch;
+            self.server.run = self.server.run_of(opened.epoch);
         }
         self.settled(reply.settled);
         let Some(deliveries) = reply.deliveries else { return };

@@ -14,7 +14,7 @@ use crate::dice::Dice;
 use crate::history::Phase;
 use crate::http::{Connection, from_base64, in_path, micros_of};
 use crate::plan::GroupPlan;
-use crate::world::{Server, Stage, World};
+use crate::world::{Server, Stage, World, term_at};
 
 /// Messages that a consumer holds before it takes no more.
 const HELD_MAX: usize = 12;
@@ -24,12 +24,23 @@ pub(crate) async fn pull(world: Arc<World>, process: u32, group: GroupPlan, dice
     let path = format!("/subscriptions/{}/{}", in_path(group.stream), in_path(group.group));
     let mut consumer = Consumer { world, process, group, name, path, dice, held: BTreeMap::new() };
     while let Some(server) = consumer.world.listening().await {
-        if let Ok(mut connection) = Connection::open(server.address).await {
+        if let Some((server, mut connection)) = open(server).await {
             // Whatever went wrong, held messages are still held.
             let _ = consumer.work(server, &mut connection).await;
         }
         tokio::time::sleep(AGAIN).await;
     }
+}
+
+/// A connection, and the server at its other end. That of a cluster may have changed since it was asked for.
+async fn open(server: Server) -> Option<(Server, Connection)> {
+    let mut connection = Connection::open(server.address).await.ok()?;
+    if !server.is_node {
+        return Some((server, connection));
+    }
+    let asked = tokio::time::timeout(ANSWER_WITHIN, term_at(&mut connection));
+    let run = asked.await.ok().flatten()?;
+    Some((Server { run, ..server }, connection))
 }
 
 /// A message in hand, by the number of its delivery.

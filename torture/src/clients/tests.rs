@@ -17,7 +17,7 @@ use crate::dice::Dice;
 use crate::history::{History, Phase};
 use crate::plan::{Door, GroupPlan, StreamPlan};
 use crate::run::check_file;
-use crate::world::{Server, Stage, World};
+use crate::world::{Place, Server, Stage, World};
 
 /// After so many requests a connection is closed instead of an answer.
 const PATIENCE: usize = 9;
@@ -198,10 +198,11 @@ async fn http_clients_of_a_server_that_keeps_its_promises_write_a_good_history()
         }
     });
     let path = std::env::temp_dir().join(format!("forebay-clients-{}", std::process::id()));
-    let (_tell_server, server) = watch::channel(Some(Server { run: 1, address, sqs: None, kurrent: None }));
+    let server = Server { run: 1, address, sqs: None, kurrent: None, is_node: false };
+    let (_tell_place, place) = watch::channel(Some(Place::One(server)));
     let (tell_stage, stage) = watch::channel(Stage::Chaos);
     let history = History::create(&path).expect("a file");
-    let world = Arc::new(World::new(history, server, stage));
+    let world = Arc::new(World::new(history, place, stage));
     let group = GroupPlan {
         stream: "mixed",
         group: "a group",

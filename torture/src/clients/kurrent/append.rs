@@ -102,6 +102,7 @@ pub(crate) async fn append(world: Arc<World>, process: u32, log: LogPlan, dice: 
     while let Some(server) = writer.world.listening().await {
         if let Some(address) = server.kurrent
             && let Ok(mut link) = Link::open(address).await
+            && writer.world.is_still(server).await
         {
             writer.work(server, &mut link).await;
         }

@@ -32,6 +32,7 @@ pub(crate) async fn consume(world: Arc<World>, process: u32, plan: SubscriptionP
     while let Some(server) = world.listening().await {
         if let Some(address) = server.kurrent
             && let Ok(link) = Link::open(address).await
+            && world.is_still(server).await
         {
             // Small ones, so that the next event often shows that an answer was taken.
             let buffer = dice.between(1, 6) as i32;

@@ -26,6 +26,7 @@ pub(crate) async fn follow(world: Arc<World>, process: u32, source: Source, dice
     while let Some(server) = reader.world.listening().await {
         if let Some(address) = server.kurrent
             && let Ok(mut link) = Link::open(address).await
+            && reader.world.is_still(server).await
         {
             reader.work(server, &mut link).await;
         }
