@@ -8,7 +8,9 @@
 //! | `producer` | who sends orders |
 //! | `ledger` | the fate of every order |
 //! | `view` | the live picture |
+//! | `film` | the same as an animated SVG |
 
+mod film;
 mod ledger;
 mod plan;
 mod producer;
@@ -43,6 +45,7 @@ Examples:
   forebay demo
   forebay demo --quick                   in a few seconds
   forebay demo --keep                    keeps the server running until ^C
+  forebay demo --svg demo.svg            writes an animated picture of it
   forebay demo --quick -o json | tail -1 | jq .lost";
 
 /// The stream of the demo.
@@ -66,10 +69,18 @@ pub(crate) struct Demo {
     /// Keep the server running at the end, until ^C.
     #[arg(long)]
     keep: bool,
+    /// Also write an animated picture of the demo to this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: &Demo, output: Output) -> anyhow::Result<()> {
     let plan = if options.quick { Plan::quick() } else { Plan::full() };
+    if let Some(path) = &options.svg {
+        // Half a minute later would be too late to learn this.
+        std::fs::write(path, "")
+            .with_context(|| format!("cannot write the picture to {}", path.display()))?;
+    }
     let folder = Folder::new("demo")?;
     let told = runtime()?.block_on(tell(options, plan, output, folder.path()));
     if let Err(error) = told {
@@ -87,7 +98,7 @@ async fn tell(options: &Demo, plan: Plan, output: Output, folder: &Path) -> anyh
     let on_terminal =
         output == Output::Text && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let mut stage = tokio::select! {
-        stage = Stage::set(plan, folder, output, on_terminal) => stage?,
+        stage = Stage::set(plan, folder, output, on_terminal, options.svg.as_deref()) => stage?,
         () = stop.wanted() => return Ok(()),
     };
     let accounts = {
@@ -102,6 +113,7 @@ async fn tell(options: &Demo, plan: Plan, output: Output, folder: &Path) -> anyh
             }
         }
     };
+    stage.finish_film(closing(&accounts, &stage))?;
     report(&accounts, &stage, on_terminal, output)?;
     if options.keep {
         say(&format!(
@@ -130,14 +142,21 @@ fn report(accounts: &Accounts, stage: &Stage, on_terminal: bool, output: Output)
         }
         text.push('\n');
     }
-    for line in accounts.lines() {
-        text.push_str(&format!("{line}\n"));
-    }
-    text.push_str(&format!("\n{}\n", stage.moral()));
-    if accounts.problems().is_empty() {
-        text.push_str(&format!("{}\n", Colour::Green.paint("Nothing was lost.", colours())));
+    for (colour, line) in closing(accounts, stage) {
+        text.push_str(&format!("{}\n", colour.paint(&line, colours())));
     }
     print(&text)
+}
+
+/// The accounts, and what they show.
+fn closing(accounts: &Accounts, stage: &Stage) -> Vec<(Colour, String)> {
+    let moral = [String::new(), stage.moral()];
+    let mut lines: Vec<_> =
+        accounts.lines().into_iter().chain(moral).map(|line| (Colour::Plain, line)).collect();
+    if accounts.problems().is_empty() {
+        lines.push((Colour::Green, "Nothing was lost.".to_owned()));
+    }
+    lines
 }
 
 /// Ends a demo or trial early: a signal, or a key where keys are read one by one.

@@ -74,6 +74,14 @@ pub(crate) fn text(error: &anyhow::Error) -> String {
     parts.join(": ")
 }
 
+/// The same for programs, as one line of JSON. Refusals of the server have a document of their own.
+pub(crate) fn document(error: &anyhow::Error) -> String {
+    let exit = error.downcast_ref::<Exit>().copied();
+    let title = exit.map_or_else(|| "the command failed".to_owned(), |exit| exit.to_string());
+    let code = exit.map_or(1, |exit| exit as u8);
+    serde_json::json!({ "title": title, "detail": text(error), "exit_code": code }).to_string()
+}
+
 /// A line for the person at the terminal.
 pub(crate) fn say(text: &str) {
     // If the standard error is closed, there is nowhere else to report it.

@@ -35,8 +35,10 @@ mod trial;
 mod units;
 mod work;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -180,8 +182,24 @@ fn no_server() -> anyhow::Result<()> {
         .context("--server, --context, --token-file and --ca have no meaning for this command"))
 }
 
+/// Reads the command line. In `help --help` clap takes the flag for the name of a command; it is left out there.
+fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let is_help = |word: &OsString| word == "--help" || word == "-h";
+    Cli::try_parse_from(words).map_err(|error| {
+        let wrong = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
+        if !wrong.is_some_and(|wrong| is_help(&wrong.into())) {
+            return error;
+        }
+        match Cli::try_parse_from(words.iter().filter(|word| !is_help(word))) {
+            Err(help) if help.kind() == ErrorKind::DisplayHelp => help,
+            _ => error,
+        }
+    })
+}
+
 fn main() -> ExitCode {
-    let Cli { command, output, server } = Cli::parse();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let Cli { command, output, server } = parse(&words).unwrap_or_else(|error| error.exit());
     let done = match command {
         Command::Serve(_)
         | Command::Config(_)
@@ -238,6 +256,7 @@ fn main() -> ExitCode {
             match error.downcast_ref::<http::Refused>() {
                 Some(refused) if output == Output::Json => exit::say(&refused.document),
                 _ if log::is_started() => log::error(&exit::text(&error)),
+                _ if output == Output::Json => exit::say(&exit::document(&error)),
                 _ => exit::say(&format!("forebay: {}", exit::text(&error))),
             }
             exit::code(&error)
@@ -288,8 +307,25 @@ mod tests {
     }
 
     #[test]
-    fn every_exit_code_is_in_the_help() {
+    fn help_is_helped_wherever_it_stands() {
+        for (line, part) in [
+            ("forebay help --help", "Usage: forebay"),
+            ("forebay stream help -h", "Usage: forebay stream"),
+            ("forebay help stream --help", "Usage: forebay stream"),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let help = parse(&words).expect_err("help is no command");
+            assert_eq!(help.kind(), ErrorKind::DisplayHelp, "{line}: {help}");
+            assert!(help.to_string().contains(part), "{line}: {help}");
+        }
+        let wrong: Vec<OsString> = ["forebay", "nothing"].map(OsString::from).into();
+        assert_eq!(parse(&wrong).expect_err("no command").kind(), ErrorKind::InvalidSubcommand);
+    }
+
+    #[test]
+    fn every_exit_code_is_in_the_help_and_in_the_reference() {
         use exit::Exit;
+        let page = include_str!("../../../docs/reference/cli.md");
         for exit in [
             Exit::NotUnderstood,
             Exit::DataInUse,
@@ -306,6 +342,7 @@ mod tests {
         ] {
             let row = format!("\n{:>3}  ", exit as u8);
             assert!(exit::CODES.contains(&row), "{exit} has no row");
+            assert!(page.contains(&format!("\n| {} | ", exit as u8)), "{exit} has no row in cli.md");
         }
     }
 }

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use forebay_wire::attention::{GroupFacts, ServerFacts, Severity, attention};
-use forebay_wire::json::{GroupReport, StreamReport};
+use forebay_wire::json::{GroupReport, History, StreamReport};
 use tokio::sync::mpsc;
 
 use super::group::details;
 use super::stream::oldest;
-use super::{alarm, status};
+use super::{GroupPath, alarm, status};
 use crate::clock::Clock;
 use crate::connect::{Server, runtime};
 use crate::exit;
-use crate::http::{Http, List, Listing, Query};
+use crate::http::{Http, List, Listing, Query, Refused};
 use crate::print::{Cell, Colour, Output, Table, colours, print};
 use crate::safe::printable;
 use crate::screen::{Screen, cut, read_keys};
@@ -25,6 +25,7 @@ use crate::units;
 pub(crate) const EXAMPLES: &str = "\
 Keys: sort by l lag, o oldest, i in, u out, f in flight, p parked, n name; r reverses the order; Up and Down (or
 k and j) select a group, Enter shows it, b goes back; / filters by name; q quits.
+Lines of bars are the last 15 minutes, if the server shows its history to the client.
 A group with a backlog and without consumers is red. Without a terminal, everything is printed once.
 
 Examples:
@@ -47,6 +48,10 @@ const SENTENCES: usize = 3;
 const SENTENCES_FROM_HEIGHT: usize = 20;
 /// The least that a name gets.
 const NAME_MIN: usize = 12;
+/// The history that is shown, and its points.
+const HISTORY_SPAN: &str = "15m";
+const HISTORY_POINTS: usize = 60;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
@@ -114,6 +119,9 @@ impl Sort {
 struct View {
     streams: Vec<StreamReport>,
     groups: Vec<GroupReport>,
+    /// Of the server, and of the group whose page is shown. None if the server does not tell.
+    history: Option<History>,
+    group_history: Option<(GroupPath, History)>,
 }
 
 impl View {
@@ -138,7 +146,17 @@ async fn look(http: &mut Http) -> anyhow::Result<(List, List)> {
 }
 
 fn view(lists: &(List, List)) -> anyhow::Result<View> {
-    Ok(View { streams: lists.0.read()?, groups: lists.1.read()? })
+    let (history, group_history) = (None, None);
+    Ok(View { streams: lists.0.read()?, groups: lists.1.read()?, history, group_history })
+}
+
+/// The history at a path. A client may not be allowed to see it, and a server may have none.
+async fn history(http: &mut Http, path: &str) -> anyhow::Result<Option<History>> {
+    match http.get(&format!("{path}/history?span={HISTORY_SPAN}&points={HISTORY_POINTS}")).await {
+        Ok(reply) => Ok(Some(reply.read()?)),
+        Err(error) if error.downcast_ref::<Refused>().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) fn run(options: &Top, output: Output) -> anyhow::Result<()> {
@@ -216,6 +234,8 @@ impl Look {
         let mut shown = View {
             streams: view.streams.iter().filter(|stream| has(&stream.stream)).cloned().collect(),
             groups: view.groups.iter().filter(of_group).cloned().collect(),
+            history: view.history.clone(),
+            group_history: None,
         };
         shown.sort(self.sort, self.reverse);
         shown
@@ -308,7 +328,7 @@ async fn live(options: &Top, http: Http, view: View) -> anyhow::Result<()> {
                 }
             },
             _ = every.tick() => if asking.is_none() {
-                asking = Some(Box::pin(refresh(options.server.clone(), http.take())));
+                asking = Some(Box::pin(refresh(options.server.clone(), http.take(), look.page.clone())));
             },
         }
     }
@@ -337,7 +357,11 @@ async fn next_key(keys: &mut mpsc::Receiver<u8>) -> Option<Key> {
 }
 
 /// The present reports. A connection that broke is made anew the next time.
-async fn refresh(server: Server, http: Option<Http>) -> (Option<Http>, anyhow::Result<View>) {
+async fn refresh(
+    server: Server,
+    http: Option<Http>,
+    page: Option<(String, String)>,
+) -> (Option<Http>, anyhow::Result<View>) {
     let connected = match http {
         Some(connected) => Ok(connected),
         None => Http::connect(&server).await,
@@ -346,10 +370,20 @@ async fn refresh(server: Server, http: Option<Http>) -> (Option<Http>, anyhow::R
         Ok(connected) => connected,
         Err(error) => return (None, Err(error)),
     };
-    match look(&mut connected).await.and_then(|lists| view(&lists)) {
+    match refreshed(&mut connected, page).await {
         Ok(view) => (Some(connected), Ok(view)),
         Err(error) => (None, Err(error)),
     }
+}
+
+async fn refreshed(http: &mut Http, page: Option<(String, String)>) -> anyhow::Result<View> {
+    let mut view = look(http).await.and_then(|lists| view(&lists))?;
+    view.history = history(http, "").await?;
+    if let Some((stream, group)) = page {
+        let group = GroupPath { stream, group };
+        view.group_history = history(http, &group.path()).await?.map(|history| (group, history));
+    }
+    Ok(view)
 }
 
 /// One picture, as lines that fit.
@@ -361,7 +395,11 @@ fn frame(view: &View, look: &Look, (width, height): (usize, usize), colours: boo
         .as_ref()
         .and_then(|(stream, group)| view.groups.iter().find(|of| of.stream == *stream && of.group == *group));
     match (&look.page, chosen) {
-        (Some(_), Some(group)) => lines.extend(page(group, look.page_from, (width, body), colours)),
+        (Some(_), Some(group)) => {
+            let is_of = |of: &&(GroupPath, History)| of.0.stream == group.stream && of.0.group == group.group;
+            let history = view.group_history.as_ref().filter(is_of).map(|(_, history)| history);
+            lines.extend(page(group, history, look.page_from, (width, body), colours));
+        }
         (Some((stream, group)), None) => {
             let gone = format!("the group {}/{} is gone", printable(stream), printable(group));
             lines.push(cut(&gone, width));
@@ -415,10 +453,12 @@ fn keys_of(look: &Look) -> String {
 fn tables(shown: &View, look: &Look, (width, height): (usize, usize), colours: bool) -> Vec<String> {
     // Streams have a third of the room, and what groups do not need.
     let said = sentences(shown, if height < SENTENCES_FROM_HEIGHT { 0 } else { SENTENCES }, width, colours);
-    let room = height.saturating_sub(LINES_BESIDE + said.len()).max(2);
+    let past = shown.history.as_ref().filter(|_| height >= SENTENCES_FROM_HEIGHT);
+    let past = past.map(|history| Colour::Dim.paint(&overview_bars(history, width), colours));
+    let room = height.saturating_sub(LINES_BESIDE + said.len() + usize::from(past.is_some())).max(2);
     let for_groups = shown.groups.len().min(room - (room / 3).min(shown.streams.len()));
     let for_streams = room - for_groups;
-    let mut lines = said;
+    let mut lines: Vec<String> = past.into_iter().chain(said).collect();
     lines.push(String::new());
     let some = &shown.streams[..shown.streams.len().min(for_streams)];
     lines.extend(streams_table(some, width).lines(colours, width));
@@ -437,7 +477,13 @@ fn tables(shown: &View, look: &Look, (width, height): (usize, usize), colours: b
 }
 
 /// Everything about one group.
-fn page(group: &GroupReport, from: usize, (width, height): (usize, usize), colours: bool) -> Vec<String> {
+fn page(
+    group: &GroupReport,
+    history: Option<&History>,
+    from: usize,
+    (width, height): (usize, usize),
+    colours: bool,
+) -> Vec<String> {
     let (facts, consumers) = details(group);
     let widest = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let mut lines: Vec<String> = facts
@@ -447,12 +493,58 @@ fn page(group: &GroupReport, from: usize, (width, height): (usize, usize), colou
             if name == "status" { Cell::painted(&line, alarm(group), colours) } else { line }
         })
         .collect();
+    if let Some(history) = history {
+        lines.push(String::new());
+        lines.extend(group_bars(history, widest, width).iter().map(|line| cut(line, width)));
+    }
     if let Some(consumers) = consumers {
         lines.push(String::new());
         lines.extend(consumers.lines(colours, width));
     }
     let from = from.min(lines.len().saturating_sub(height));
     lines.split_off(from)
+}
+
+/// Values as a line of bars, the largest as high as the line; and the largest value. Points without a record are blank.
+fn bars(values: &[Option<f64>], width: usize) -> (String, f64) {
+    let max = values.iter().flatten().copied().fold(0.0, f64::max);
+    let width = width.min(values.len());
+    let bar = |n: usize| {
+        // The largest of the values that share a bar.
+        let some = &values[n * values.len() / width..(n + 1) * values.len() / width];
+        let value = some.iter().flatten().copied().reduce(f64::max);
+        let height = |value: f64| if max > 0.0 { (value / max * 7.0).round() as usize } else { 0 };
+        value.map_or(' ', |value| BARS[height(value).min(7)])
+    };
+    ((0..width).map(bar).collect(), max)
+}
+
+/// The last minutes of the server in one line.
+fn overview_bars(history: &History, width: usize) -> String {
+    let labels = ["in", "out", "lag"];
+    // Two spaces between the three, and each with its name and its largest value.
+    let each = (width.saturating_sub(3 + 2 * 3) / 3).saturating_sub(4 + 8).clamp(6, HISTORY_POINTS);
+    let lines = [&history.arrived, &history.settled, &history.lag].map(|values| bars(values, each));
+    let largest = |n: usize, max: f64| if n == 2 { units::short(max) } else { units::rate(max) };
+    let parts = labels.iter().zip(&lines).enumerate();
+    let parts = parts.map(|(n, (label, (line, max)))| format!("{label} {line} {}", largest(n, *max)));
+    cut(&format!("15m  {}", parts.collect::<Vec<_>>().join("  ")), width)
+}
+
+/// The last minutes of a group, with one line for each figure.
+fn group_bars(history: &History, name: usize, width: usize) -> Vec<String> {
+    let room = width.saturating_sub(name + 2 + 2 + 8);
+    let line = |title: &str, values: &[Option<f64>], unit: fn(f64) -> String| {
+        let (line, max) = bars(values, room);
+        format!("{title:name$}  {line}  {}", unit(max))
+    };
+    vec![
+        line("in, 15m", &history.arrived, units::rate),
+        line("out", &history.settled, units::rate),
+        line("lag", &history.lag, units::short),
+        line("oldest", &history.oldest_age, units::age),
+        line("parked", &history.parked, units::short),
+    ]
 }
 
 /// The most urgent sentences about groups that need an operator, as the dashboard has them.
@@ -561,6 +653,8 @@ mod tests {
                 .map(|n| serde_json::from_value(stream(n)).expect("as the API has it"))
                 .collect(),
             groups: (1..=groups).map(|n| read(group(n))).collect(),
+            history: None,
+            group_history: None,
         }
     }
 
@@ -634,6 +728,54 @@ mod tests {
         view.groups[0].status = forebay_wire::json::GroupStatus::Idle;
         let lines = frame(&view, &look_of(), (80, 24), true);
         assert!(lines.iter().any(|line| line.contains("\x1b[31m no consumer")), "{lines:#?}");
+    }
+
+    fn history() -> History {
+        let points = |of: fn(usize) -> f64| -> Vec<Option<f64>> {
+            (0..HISTORY_POINTS).map(|n| (n >= 30).then(|| of(n))).collect()
+        };
+        History {
+            from: forebay_wire::json::Time(0),
+            step: 15,
+            arrived: points(|n| n as f64 * 100.0),
+            settled: points(|_| 0.0),
+            lag: points(|n| if n == 45 { 12_000.0 } else { 0.0 }),
+            oldest_age: points(|_| 60.0),
+            in_flight: points(|_| 1.0),
+            parked: points(|_| 3.0),
+        }
+    }
+
+    #[test]
+    fn bars_show_the_last_minutes() {
+        let (line, max) = bars(&history().arrived, 12);
+        assert_eq!((&*line, max), ("      ▅▆▆▇▇█", 5_900.0), "nothing is known of the first half");
+        assert_eq!(bars(&history().settled, 6), ("   ▁▁▁".to_owned(), 0.0));
+        assert_eq!(bars(&history().lag, 60).0.chars().filter(|bar| *bar == '█').count(), 1);
+        assert_eq!(bars(&[], 10), (String::new(), 0.0));
+        let shown = View { history: Some(history()), ..view(1, 2) };
+        for width in [40, 80, 200] {
+            let lines = drawn(&shown, (width, 24));
+            assert!(lines[1].starts_with("15m  in ") && lines[1].chars().count() <= width, "{lines:#?}");
+        }
+        assert!(drawn(&shown, (80, 24))[1].ends_with("12.0 k"), "{:?}", drawn(&shown, (80, 24))[1]);
+        assert!(!drawn(&shown, (80, 12))[1].starts_with("15m"), "a small screen has no room for it");
+    }
+
+    #[test]
+    fn the_page_of_a_group_has_its_own_history() {
+        let of = |n: u64| GroupPath {
+            stream: "a-stream-with-a-long-name".to_owned(),
+            group: format!("g\u{1b}{n}"),
+        };
+        let page = Some(("a-stream-with-a-long-name".to_owned(), "g\u{1b}1".to_owned()));
+        let look = Look { page, ..look_of() };
+        let drawn = |n| {
+            frame(&View { group_history: Some((of(n), history())), ..view(1, 2) }, &look, (100, 60), false)
+        };
+        let lag = |lines: &[String]| lines.iter().any(|line| line.starts_with("lag ") && line.contains('█'));
+        assert!(lag(&drawn(1)), "{:#?}", drawn(1));
+        assert!(!lag(&drawn(2)), "that of another group is not shown");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use forebay_client::{Client, GroupSettings};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::film::{self, Film};
 use super::ledger::{Accounts, Ledger};
 use super::plan::{Act, Plan};
 use super::producer::{PRODUCERS, produce};
@@ -20,7 +21,7 @@ use super::view::{Curves, Meter, Picture, WorkerFigures};
 use super::worker::{State, WorkerProcess};
 use super::{GROUP, STREAM, order_of};
 use crate::clock::{Clock, Timestamp};
-use crate::print::{Output, colours, print};
+use crate::print::{Colour, Output, colours, print};
 use crate::screen::Screen;
 use crate::units;
 
@@ -52,6 +53,7 @@ pub(super) struct Stage {
     began: Timestamp,
     story: Vec<(Duration, String)>,
     peaks: Peaks,
+    film: Option<Film>,
 }
 
 /// The most there was of each.
@@ -63,7 +65,13 @@ struct Peaks {
 
 impl Stage {
     /// Starts the server, creates the group, and starts the first workers.
-    pub(super) async fn set(plan: Plan, folder: &Path, output: Output, draws: bool) -> anyhow::Result<Stage> {
+    pub(super) async fn set(
+        plan: Plan,
+        folder: &Path,
+        output: Output,
+        draws: bool,
+        svg: Option<&Path>,
+    ) -> anyhow::Result<Stage> {
         let (server, client) = ServerProcess::start(folder).await?;
         let settings = GroupSettings::new()
             .rate(Rate::per_second(plan.pace).burst((plan.pace / 10.0) as u32))
@@ -84,6 +92,7 @@ impl Stage {
             clock,
             story: Vec::new(),
             peaks: Peaks::default(),
+            film: svg.map(|path| Film::new(path, plan.sample * 2)),
             plan,
         };
         for _ in 0..stage.plan.workers {
@@ -98,6 +107,12 @@ impl Stage {
 
     pub(super) fn story(&self) -> &[(Duration, String)] {
         &self.story
+    }
+
+    /// Ends the picture that was asked for with these lines, and writes it.
+    pub(super) fn finish_film(&mut self, lines: Vec<(Colour, String)>) -> anyhow::Result<()> {
+        let now = self.elapsed();
+        self.film.take().map_or(Ok(()), |film| film.finish(now, lines))
     }
 
     /// A line that explains leveling.
@@ -282,6 +297,9 @@ impl Stage {
             curves: &watched.curves,
             story: &self.story,
         };
+        if let Some(film) = self.film.as_mut().filter(|film| film.is_due(elapsed)) {
+            film.add(elapsed, picture.coloured(film::SIZE));
+        }
         if let Some(screen) = screen {
             return screen.draw(&picture.lines(screen.size(), colours()));
         }

@@ -86,11 +86,17 @@ pub(super) struct Picture<'a> {
 
 impl Picture<'_> {
     /// One picture, as lines that fit.
-    pub(super) fn lines(&self, (width, height): (usize, usize), colours: bool) -> Vec<String> {
-        let paint = |colour: Colour, text: &str| colour.paint(&cut(text, width), colours);
+    pub(super) fn lines(&self, size: (usize, usize), colours: bool) -> Vec<String> {
+        self.coloured(size).iter().map(|(colour, text)| colour.paint(text, colours)).collect()
+    }
+
+    /// The same, as texts with their colours.
+    pub(super) fn coloured(&self, (width, height): (usize, usize)) -> Vec<(Colour, String)> {
+        let paint = |colour: Colour, text: &str| (colour, cut(text, width));
+        let empty = || (Colour::Plain, String::new());
         let title = format!("forebay demo  {}s", self.elapsed.as_secs());
         let server = format!("forebay top --server {}   shows it too; q leaves", self.address);
-        let mut lines = vec![paint(Colour::Bold, &title), paint(Colour::Dim, &server), String::new()];
+        let mut lines = vec![paint(Colour::Bold, &title), paint(Colour::Dim, &server), empty()];
         let room = width.saturating_sub(32);
         let rates_max = peak(&self.curves.arrived).max(peak(&self.curves.done));
         let waiting = units::count(self.waiting);
@@ -106,9 +112,9 @@ impl Picture<'_> {
             Colour::Green,
             &format!("out     {:>8}  {curve}  {pace}", units::rate(self.leaving)),
         ));
-        lines.push(String::new());
+        lines.push(empty());
         lines.push(paint(Colour::Plain, &self.totals()));
-        lines.push(String::new());
+        lines.push(empty());
         lines.push(match self.server_is_up {
             true => paint(Colour::Green, &format!("{:10} up", "server")),
             false => paint(Colour::Red, &format!("{:10} killed", "server")),
@@ -116,7 +122,7 @@ impl Picture<'_> {
         // At least a few lines of the story are seen, whatever else is not.
         let for_workers = height.saturating_sub(lines.len() + 1 + STORY_MIN);
         lines.extend(self.workers_lines(for_workers).iter().map(|(colour, line)| paint(*colour, line)));
-        lines.push(String::new());
+        lines.push(empty());
         let left = height.saturating_sub(lines.len());
         for (at, text) in &self.story[self.story.len().saturating_sub(left)..] {
             lines.push(paint(Colour::Plain, &format!("{:>3}s  {text}", at.as_secs())));

@@ -9,6 +9,7 @@
 #![allow(clippy::print_stderr)]
 
 mod chrome;
+mod proxy;
 mod scene;
 mod server;
 
@@ -545,6 +546,79 @@ fn colours_are_kept_and_a_test_message_is_published() {
     tab.type_text("soon");
     tab.eval("document.querySelector('#publish [type=submit]').click()");
     tab.until("document.querySelector('#publish [data-error]').innerText.includes('delay')");
+}
+
+#[test]
+fn everything_works_below_a_path_of_a_proxy() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    server.call("PUT", "/subscriptions/orders/billing", &json!({}));
+    publish(&server, "orders", 3);
+    park(&server, "/subscriptions/orders/billing", 1, "no reason");
+    let proxy = proxy::below("/tools/forebay", &server.address);
+    let url = |path: &str| format!("http://{proxy}/tools/forebay{path}");
+    let mut tab = browser.tab(1_280, 900);
+    let mut all = pages();
+    all.push(("parked-one", "/ui/streams/orders/groups/billing/parked/1".to_owned()));
+    all.push(("message", "/ui/streams/orders/messages/1".to_owned()));
+    for (name, path) in &all {
+        tab.open(&url(path));
+        let astray = "[...document.querySelectorAll('a[href], link[href], script[src], form[action]')]\
+                      .map(e => e.href || e.src || e.action)\
+                      .filter(a => new URL(a).origin === location.origin)\
+                      .filter(a => !new URL(a).pathname.startsWith('/tools/forebay/'))";
+        assert_eq!(tab.eval(astray), json!([]), "{name}");
+        assert_eq!(complaints(&mut tab), Vec::<String>::new(), "{name}");
+    }
+    // Updates arrive, a call is made, and a link leads on.
+    tab.open(&url("/ui/streams/orders/groups/billing"));
+    publish(&server, "orders", 5);
+    tab.until("document.querySelector('.figures').innerText.includes('7')");
+    tab.eval("document.querySelector('[data-open=pause]').click()");
+    tab.until("document.querySelector('#pause').open");
+    tab.eval("document.querySelector('#pause [type=submit]').click()");
+    server.until("/subscriptions/orders/billing", |group| group["status"] == "paused");
+    tab.press("g");
+    tab.press("s");
+    tab.until("location.pathname === '/tools/forebay/ui/streams'");
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
+}
+
+#[test]
+fn the_page_of_a_group_shows_its_times_and_what_each_consumer_holds() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    let group = "/subscriptions/orders/billing";
+    server.call("PUT", group, &json!({}));
+    publish(&server, "orders", 20);
+    for _ in 0..6 {
+        let taken =
+            server.call("POST", &format!("{group}/receive"), &json!({ "max": 2, "consumer": "mill" }));
+        let lease = &taken["messages"][0]["lease"];
+        server.call("POST", &format!("{group}/ack"), &json!({ "leases": [lease] }));
+    }
+    let mut tab = browser.tab(1_280, 900);
+    tab.open(&server.url("/ui/streams/orders/groups/billing"));
+    let row = "[...document.querySelectorAll('tbody tr')].find(r => r.innerText.includes('mill'))";
+    // Of each pair the first was acked, and the second is held: 2, 4 and so on.
+    tab.until(&format!("/6\\s+2 for/.test({row}.querySelector('.held').closest('td').innerText)"));
+    let share = tab.text(&format!("{row}.querySelector('.share').innerText"));
+    assert_eq!(share.trim(), "100%");
+    tab.eval(&format!("{row}.querySelector('.held a').click()"));
+    tab.until("location.pathname.endsWith('/messages/2') && document.readyState === 'complete'");
+    assert!(tab.text("document.querySelector('.lives').innerText").contains("mill"));
+    tab.open(&server.url("/ui/streams/orders/groups/billing"));
+    let report = server.call("GET", group, &Value::Null);
+    assert_eq!(report["processing_time"]["count"], 6);
+    let shown = tab.text("document.querySelector('.percentiles').innerText");
+    assert!(["p50", "p90", "p99"].iter().all(|name| shown.contains(name)), "{shown}");
+    // Messages that were settled before the dashboard looked for the first time have no time on the map.
+    std::thread::sleep(Duration::from_secs(2));
+    let taken = server.call("POST", &format!("{group}/receive"), &json!({ "max": 1, "consumer": "mill" }));
+    let lease = &taken["messages"][0]["lease"];
+    server.call("POST", &format!("{group}/ack"), &json!({ "leases": [lease] }));
+    tab.until("document.querySelectorAll('.heat svg path').length > 0");
+    assert_eq!(complaints(&mut tab), Vec::<String>::new());
 }
 
 /// Not a test of anything: writes pictures of every page, where a folder for them is named.

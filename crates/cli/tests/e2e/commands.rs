@@ -5,6 +5,7 @@ mod bench;
 mod complete;
 mod connections;
 pub(crate) mod demo;
+mod http_page;
 mod issuer;
 mod operate;
 mod otlp;

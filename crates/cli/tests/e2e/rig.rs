@@ -116,13 +116,13 @@ pub(crate) fn run(words: &[&str], input: &str, environment: &[(&str, &str)]) -> 
     }
 }
 
-/// Runs the command with this input.
 /// The size of a story: usually as much as takes seconds, and all of it if `FOREBAY_WEAR` is `full`, as in
 /// `cargo xtask wear`.
 pub(crate) fn sized<T>(usual: T, full: T) -> T {
     if std::env::var("FOREBAY_WEAR").is_ok_and(|size| size == "full") { full } else { usual }
 }
 
+/// Runs the command with this input.
 pub(crate) fn forebay(words: &[&str], input: &str) -> Ran {
     run(words, input, &[])
 }

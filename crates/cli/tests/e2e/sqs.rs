@@ -4,5 +4,5 @@
 mod doors;
 mod keys;
 mod restart;
-mod rig;
+pub(crate) mod rig;
 mod time;

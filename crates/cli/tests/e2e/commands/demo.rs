@@ -29,8 +29,10 @@ pub(crate) fn left_in(folder: &Folder) -> usize {
 
 #[test]
 fn nothing_is_lost_although_a_worker_and_the_server_are_killed() {
-    let folder = Folder::made("demo");
-    let ran = demo(&folder, &["--quick", "-o", "json"]).wait_with_output().expect("it ends");
+    let (folder, pictures) = (Folder::made("demo"), Folder::made("pictures"));
+    let picture = pictures.file("demo.svg");
+    let words = ["--quick", "-o", "json", "--svg", &picture];
+    let ran = demo(&folder, &words).wait_with_output().expect("it ends");
     let printed = String::from_utf8(ran.stdout).expect("text");
     let said = String::from_utf8_lossy(&ran.stderr);
     assert_eq!(ran.status.code(), Some(0), "{said}\n{printed}");
@@ -48,6 +50,19 @@ fn nothing_is_lost_although_a_worker_and_the_server_are_killed() {
         assert!(story.iter().any(|line| line.contains(text)), "{text} is not in {story:?}");
     }
     assert_eq!(left_in(&folder), 0, "its folder is gone");
+    let picture = std::fs::read_to_string(&picture).expect("it wrote a picture");
+    for part in ["<svg ", "is killed with kill -9", "Nothing was lost.", "<animate ", "</svg>"] {
+        assert!(picture.contains(part), "{part} is not in the picture");
+    }
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_is_refused_before_the_demo() {
+    let folder = Folder::made("no-picture");
+    let ran = demo(&folder, &["--svg", "/nonexistent/demo.svg"]).wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(1) && said.contains("/nonexistent/demo.svg"), "{said}");
+    assert!(ran.stdout.is_empty(), "it has not begun");
 }
 
 /// Processes that this one has started.

@@ -1,9 +1,9 @@
 //! Streams, groups and parked messages, in both outputs.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::commands::rig::Server;
-use crate::rig::run;
+use crate::rig::{forebay, run};
 
 #[test]
 fn a_stream_is_made_seen_changed_emptied_and_deleted() {
@@ -49,7 +49,7 @@ fn a_stream_is_made_seen_changed_emptied_and_deleted() {
     assert_eq!(server.run(&["stream", "delete", "emails", "--yes"]).good(), "deleted the stream emails\n");
     server.run(&["stream", "show", "emails"]).refused(8, &["no such stream"]);
     let problem = server.run(&["stream", "show", "emails", "-o", "json"]).refused(8, &[]);
-    let problem: serde_json::Value = serde_json::from_str(&problem.said).expect("the problem document");
+    let problem: Value = serde_json::from_str(&problem.said).expect("the problem document");
     assert_eq!((&problem["status"], &problem["retry"]), (&404.into(), &"never".into()));
     server.stop();
 }
@@ -285,4 +285,16 @@ fn top_prints_everything_once_where_there_is_no_terminal() {
     assert_eq!((&shown["streams"][0]["stream"], &shown["groups"][0]["lag"]), (&"work".into(), &2.into()));
     server.stop();
     run(&["top", "--sort", "size"], "", &[]).refused(2, &["parked"]);
+}
+
+#[test]
+fn a_failure_of_the_command_itself_is_json_too_if_that_is_asked_for() {
+    for words in [&["group", "list"][..], &["pub", "emails", "hello"]] {
+        let asked = [words, &["--server", "127.0.0.1:1", "-o", "json"]].concat();
+        let failed = forebay(&asked, "").refused(7, &[]);
+        let said: Value = serde_json::from_str(&failed.said).expect("one line of JSON");
+        assert_eq!(said["exit_code"], 7, "{said}");
+        assert!(said["detail"].as_str().is_some_and(|detail| detail.contains("127.0.0.1:1")), "{said}");
+        assert!(said["title"].is_string() && failed.printed.is_empty(), "{failed:?}");
+    }
 }

@@ -151,7 +151,7 @@ async fn a_publish_that_cannot_be_says_why_and_what_to_do() {
         .collect();
     use v1::Retry::{Later, Never};
     assert_eq!(problems[..3], [None, None, Some((Code::StreamFull, Later))]);
-    assert_eq!(problems[4], Some((Code::TooFast, Later)), "{:?}", problems[3]);
+    assert_eq!(problems[3..5], [None, Some((Code::TooFast, Later))], "a new rate begins with its burst");
     assert_eq!(problems[5..8], [None, Some((Code::WrongLastSeq, Never)), None]);
     assert_eq!(problems[8..11], [None, None, Some((Code::ProducerGap, Never))]);
     assert_eq!(problems[11..], [None, Some((Code::ProducerFenced, Never))]);

@@ -36,7 +36,7 @@ impl Server {
         (Server { process, address }, sqs)
     }
 
-    fn start_with(words: &[&str]) -> Server {
+    pub(crate) fn start_with(words: &[&str]) -> Server {
         let words = [&["--log", "text", "--listen", "127.0.0.1:0"], words].concat();
         let (process, address) = Process::serve(&words, |line| address_after("listening on ", line));
         Server { process, address }

@@ -177,7 +177,8 @@ fn a_full_stream_and_a_fast_producer_are_told_to_come_later() {
     let body = r#"{"messages":[{"body":3}]}"#;
     assert_eq!(server.refused("POST", "/streams/small/messages", body), "429 stream-full - later");
     server.ok("PUT", "/streams/slow", r#"{"ingress_rate":{"per_second":0.01,"burst":1}}"#);
-    // What may come at once has to come together first.
+    // A new rate begins with its burst.
+    server.publish("slow", 1..=1);
     let reply = server.call("POST", "/streams/slow/messages", body);
     assert_eq!(reply.problem(), "429 too-fast - later");
     let after: u64 = reply.header("retry-after").and_then(|after| after.parse().ok()).expect("seconds");

@@ -1,28 +1,103 @@
 //! A queue is a stream with one group: what comes in by one door goes out by another.
 
+use bytes::Bytes;
+use forebay_wire::kurrent::client::stream_options::RevisionOption;
+use forebay_wire::kurrent::client::{
+    Empty, MetadataEntry, StreamIdentifier, StreamOptions, Uuid, UuidOption, uuid, uuid_option,
+};
+use forebay_wire::kurrent::streams::streams_client::StreamsClient;
+use forebay_wire::kurrent::streams::{
+    AppendReq, ProposedMessage, ReadReq, WriteOptions, append_req, read_req, read_resp, write_options,
+};
 use forebay_wire::v1;
 use forebay_wire::v1::forebay_client::ForebayClient;
 use serde_json::{Value, json};
+use tonic::transport::Channel;
 
 use crate::rig::Folder;
 use crate::sqs::rig::{Client, Process, bodies};
+
+async fn channel(address: &str) -> Channel {
+    let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address");
+    endpoint.connect().await.expect("it listens")
+}
+
+/// A client of KurrentDB in a few lines. `compat/kurrent` has the official ones.
+struct Kurrent {
+    streams: StreamsClient<Channel>,
+    appended: u32,
+}
+
+impl Kurrent {
+    async fn connect(address: &str) -> Kurrent {
+        Kurrent { streams: StreamsClient::new(channel(address).await), appended: 0 }
+    }
+
+    async fn append(&mut self, stream: &str, content_type: &'static str, data: &[u8]) {
+        let expected = Some(write_options::Expected::Any(Empty {}));
+        let options =
+            WriteOptions { stream_identifier: Some(identifier(stream)), expected, deadline_option: None };
+        self.appended += 1;
+        let id = uuid::Value::String(format!("11111111-2222-3333-4444-{:012}", self.appended));
+        let event = ProposedMessage {
+            id: Some(Uuid { value: Some(id) }),
+            metadata: [("type", "told"), ("content-type", content_type)]
+                .map(|(name, value)| MetadataEntry::new(name, value))
+                .into(),
+            custom_metadata: Bytes::new(),
+            data: data.to_vec().into(),
+        };
+        let parts = [append_req::Content::Options(options), append_req::Content::ProposedMessage(event)];
+        let parts = parts.map(|content| AppendReq { content: Some(content) });
+        self.streams.append(tokio_stream::iter(parts)).await.expect("it is appended");
+    }
+
+    /// The content type and the data of the message at this position.
+    async fn read(&mut self, stream: &str, seq: u64) -> (String, Vec<u8>) {
+        use read_req::options::{CountOption, FilterOption, StreamOption};
+        let revision = Some(RevisionOption::Revision(seq - 1));
+        let of = StreamOptions { stream_identifier: Some(identifier(stream)), revision_option: revision };
+        let options = read_req::Options {
+            stream_option: Some(StreamOption::Stream(of)),
+            count_option: Some(CountOption::Count(1)),
+            filter_option: Some(FilterOption::NoFilter(Empty {})),
+            uuid_option: Some(UuidOption { content: Some(uuid_option::Content::String(Empty {})) }),
+            ..read_req::Options::default()
+        };
+        let asked = self.streams.read(ReadReq { options: Some(options) }).await;
+        let mut replies = asked.expect("it is read").into_inner();
+        while let Some(reply) = replies.message().await.expect("it goes on") {
+            if let Some(read_resp::Content::Event(read)) = reply.content {
+                let event = read.event.expect("an event");
+                let content_type = MetadataEntry::find(&event.metadata, "content-type");
+                return (content_type.expect("a content type").to_owned(), event.data.to_vec());
+            }
+        }
+        panic!("there is no message {seq}");
+    }
+}
+
+fn identifier(stream: &str) -> StreamIdentifier {
+    StreamIdentifier { stream_name: Bytes::copy_from_slice(stream.as_bytes()) }
+}
 
 /// The ways in and out of a stream.
 struct Doors {
     server: Process,
     native: Client,
-    grpc: ForebayClient<tonic::transport::Channel>,
+    grpc: ForebayClient<Channel>,
+    kurrent: Kurrent,
     queue: String,
 }
 
 impl Doors {
     async fn open(folder: &Folder) -> Doors {
-        let server = Process::start(folder);
+        let ports = ["--sqs", "127.0.0.1:0", "--kurrent", "127.0.0.1:0"];
+        let server = Process::start_with(&[&["--data", folder.path()], &ports[..]].concat());
         let queue = server.client.create("mix", json!({})).await;
-        let address = format!("http://{}", server.native);
-        let endpoint = tonic::transport::Channel::from_shared(address).expect("an address");
-        let grpc = ForebayClient::new(endpoint.connect().await.expect("it listens"));
-        Doors { native: Client::new(&server.native), server, grpc, queue }
+        let grpc = ForebayClient::new(channel(&server.native).await);
+        let kurrent = Kurrent::connect(server.kurrent.as_deref().expect("it listens for them")).await;
+        Doors { native: Client::new(&server.native), server, grpc, kurrent, queue }
     }
 
     async fn http(&self, method: &str, path: &str, body: &Value) -> Value {
@@ -63,6 +138,7 @@ impl Doors {
     async fn read(&mut self, seq: u64) -> Vec<(&'static str, String)> {
         let group = format!("mix/g{seq}");
         self.http("PUT", &format!("/subscriptions/{group}"), &json!({ "start": { "seq": seq } })).await;
+        let (_, event) = self.kurrent.read("mix", seq).await;
         let http = |message: &Value| {
             // A text that is a JSON object may be shown as one.
             let text = message["body_text"].as_str().map(str::to_owned);
@@ -84,6 +160,7 @@ impl Doors {
             ("gRPC", String::from_utf8(read.to_vec()).expect("text")),
             ("sub", sub.strip_suffix('\n').expect("a line").to_owned()),
             ("SQS", bodies(&taken)[0].to_owned()),
+            ("Kurrent", String::from_utf8(event).expect("text")),
         ]
     }
 }
@@ -176,6 +253,73 @@ async fn json_and_bytes_are_the_same_by_every_door() {
         for (field, value) in sent.as_object().expect("an object") {
             assert_eq!(&line[field], value, "{field} over the command line");
         }
+    }
+}
+
+/// What a KurrentDB client says of the contents of an event, it says to every other door, and the other way.
+#[tokio::test]
+async fn events_of_kurrent_are_the_same_by_every_door() {
+    let folder = Folder::new("events");
+    let mut doors = Doors::open(&folder).await;
+    let (json, binary) = ("application/json", "application/octet-stream");
+    let events: [(&str, &[u8]); 4] =
+        [(json, b"{\"n\": 1}"), (json, b"\"text\""), (binary, b"hello"), (binary, b"\x00\xff")];
+    for (content_type, data) in events {
+        doors.kurrent.append("mix", content_type, data).await;
+    }
+    for (n, event) in events.iter().enumerate() {
+        let (content_type, data) = doors.kurrent.read("mix", n as u64 + 1).await;
+        assert_eq!((&content_type[..], &data[..]), *event);
+    }
+    let shown = [
+        json!({ "body": { "n": 1 } }),
+        json!({ "body": "text" }),
+        json!({ "body_base64": "aGVsbG8=" }),
+        json!({ "body_base64": "AP8=" }),
+    ];
+    let fields = |message: &Value| {
+        let names = ["body", "body_text", "body_base64", "no_body", "content_type"];
+        let given = names.iter().filter(|name| !message[**name].is_null());
+        given.map(|name| ((*name).to_owned(), message[*name].clone())).collect::<Value>()
+    };
+    let listed = doors.http("GET", "/streams/mix/messages", &Value::Null).await;
+    let listed: Vec<Value> = listed["messages"].as_array().expect("a list").iter().map(fields).collect();
+    assert_eq!(listed, shown, "over HTTP");
+    let lines = doors.server.run(&["sub", "mix/all", "--create", "--ack", "--max", "4", "-o", "json"]);
+    let lines: Vec<Value> =
+        lines.lines().map(|line| fields(&serde_json::from_str(line).expect("JSON"))).collect();
+    assert_eq!(lines, shown, "on the command line");
+    let request = v1::ReadMessagesRequest { stream: "mix".to_owned(), ..Default::default() };
+    let read = doors.grpc.read_messages(request).await.expect("it is read").into_inner().messages;
+    for (stored, (content_type, data)) in read.iter().zip(events) {
+        let message = stored.message.as_ref().expect("a message");
+        assert_eq!((&message.content_type[..], &message.body[..]), (content_type, data), "over gRPC");
+    }
+    let taken = doors.server.client.receive(&doors.queue, json!({})).await;
+    assert_eq!(bodies(&taken), ["{\"n\": 1}", "\"text\"", "hello", "AP8="], "over SQS");
+
+    // The other way.
+    let messages = json!({ "messages": [
+        { "body": 7 }, { "body_text": "{}" }, { "body_base64": "AP8=" }, { "no_body": true },
+        { "body": {}, "content_type": "application/cloudevents+json" },
+    ] });
+    doors.http("POST", "/streams/mix/messages", &messages).await;
+    doors.publish("pub", "[1]").await;
+    doors.publish("pub", "hello").await;
+    doors.publish("SQS", "{\"n\":1}").await;
+    let expected: [(&str, &[u8]); 8] = [
+        (json, b"7"),
+        (binary, b"{}"),
+        (binary, b"\x00\xff"),
+        (binary, b""),
+        (json, b"{}"),
+        (json, b"[1]"),
+        (binary, b"hello"),
+        (json, b"{\"n\":1}"),
+    ];
+    for (n, event) in expected.iter().enumerate() {
+        let (content_type, data) = doors.kurrent.read("mix", n as u64 + 5).await;
+        assert_eq!((&content_type[..], &data[..]), *event, "message {}", n + 5);
     }
 }
 

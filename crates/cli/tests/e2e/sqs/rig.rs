@@ -214,6 +214,8 @@ impl Still {
 pub(crate) struct Process {
     process: rig::Process,
     pub(crate) native: String,
+    /// Where KurrentDB clients connect, if the words of the test ask for it.
+    pub(crate) kurrent: Option<String>,
     pub(crate) client: Client,
 }
 
@@ -226,10 +228,11 @@ impl Process {
         let usual = ["--log", "text", "--drain-timeout", "1s", "--listen", "127.0.0.1:0"];
         let listens = |line: &str| {
             let native = address_after("listening on ", line)?;
-            Some((native, address_after("SQS on ", line).unwrap_or_default()))
+            let sqs = address_after("SQS on ", line).unwrap_or_default();
+            Some((native, sqs, address_after("Kurrent on ", line)))
         };
-        let (process, (native, sqs)) = rig::Process::serve(&[&usual[..], words].concat(), listens);
-        Process { process, native, client: Client::new(&sqs) }
+        let (process, (native, sqs, kurrent)) = rig::Process::serve(&[&usual[..], words].concat(), listens);
+        Process { process, native, kurrent, client: Client::new(&sqs) }
     }
 
     /// As a power failure ends it, as far as the process is concerned.
