@@ -93,6 +93,36 @@ def test_text_of_other_clients_is_received_as_text(forebay_server: Server, clien
     assert [message.body for message in client.read_all(stream)] == ["[1]"]
 
 
+def test_a_delivery_says_whether_it_is_the_first(client: Any, stream: str) -> None:
+    client.create_group(stream, "g")
+    client.publish(stream, 1)
+    [first] = client.receive(stream, "g", wait=5)
+    assert client.nack(stream, "g", first, action="return") == ["returned"]
+    [again] = client.receive(stream, "g", wait=5)
+    assert (first.redelivered, again.redelivered) == (False, True)
+    assert (first.attempt, again.attempt) == (1, 1), "a return costs no attempt"
+
+
+def test_keys_and_headers_may_be_bytes_and_bodies_have_types(client: Any, stream: str) -> None:
+    client.create_group(stream, "g")
+    sent = client.publish(
+        stream, b"\x89PNG", key=b"\xff\x00", headers={"raw": b"\xfe", "plain": "a"}, content_type="image/png"
+    )
+    assert sent.log_position >= 1
+    client.publish(stream, "a,b", content_type="text/csv", key=b"text", headers={"also": b"text"})
+    for messages in (client.read_all(stream), client.receive(stream, "g", max=2, wait=5)):
+        image, table = messages
+        assert (image.body, image.content_type, image.key, image.key_bytes) == (
+            b"\x89PNG",
+            "image/png",
+            None,
+            b"\xff\x00",
+        )
+        assert (image.headers, image.headers_bytes) == ({"plain": "a"}, {"raw": b"\xfe"})
+        assert (table.body, table.content_type, table.key, table.key_bytes) == ("a,b", "text/csv", "text", None)
+        assert (table.headers, table.headers_bytes) == ({"also": "text"}, {})
+
+
 def test_names_may_have_any_letters(client: Any, fresh: Any) -> None:
     stream = fresh("größe & co?")
     client.create_group(stream, "a b%")

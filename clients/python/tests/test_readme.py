@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,20 @@ def run(program: str, tmp_path: Path, server: Server) -> str:
 
 def test_the_worker(tmp_path: Path, forebay_server: Server) -> None:
     assert run(block("from forebay import Client, Job"), tmp_path, forebay_server) == block("to ann@example.com")
+
+
+def test_the_package_is_installed_as_shown(tmp_path: Path, forebay_server: Server) -> None:
+    (tmp_path / "clients").mkdir()
+    left_out = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "clients" / "python", ignore=left_out)
+    (tmp_path / "mailer.py").write_text(block("from forebay import Client, Job"))
+    steps = "set -e\n" + block("python3 -m venv venv").replace("pip ", "pip -q ") + block("python mailer.py")
+    environment = {**os.environ, "FOREBAY_SERVER": forebay_server.url}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        ["sh", "-c", steps], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.stdout == block("to ann@example.com"), done.stdout + done.stderr
 
 
 def test_the_client(tmp_path: Path, forebay_server: Server) -> None:

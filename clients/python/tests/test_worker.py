@@ -43,7 +43,7 @@ def test_handlers_are_found_by_type(forebay_server: Server, forebay_client: Clie
     assert (stats.acked, stats.parked) == (3, 2)
     assert set(forebay_client.parked_reasons(stream, "g")) == {
         "no handler for the type `d`",
-        "no handler for the type `None`",
+        "no handler for messages without a type",
     }
 
 

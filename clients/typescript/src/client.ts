@@ -13,8 +13,8 @@ export interface Message {
   body?: Body;
   id?: string;
   type?: string;
-  key?: string;
-  headers?: Record<string, string>;
+  key?: string | Uint8Array;
+  headers?: Record<string, string | Uint8Array>;
   schema?: number;
   priority?: number;
   /** Seconds. */
@@ -22,6 +22,8 @@ export interface Message {
   deliverAt?: Date;
   /** Seconds. */
   ttl?: number;
+  /** The media type of the body, if it does not follow from its JavaScript type, as in `image/png` for bytes. */
+  contentType?: string;
 }
 
 /** The place of a message that is stored and synced. */
@@ -30,6 +32,8 @@ export interface Published {
   id?: string;
   /** The server has had a message with this id; `seq` is the place of that one. */
   duplicate: boolean;
+  /** The place in the log of the whole server. */
+  logPosition?: number;
 }
 
 /** A message that was read from a stream. */
@@ -43,22 +47,45 @@ export interface Stored {
   headers: Record<string, string>;
   schema?: number;
   priority: number;
+  expiresAt?: Date;
+  /** The media type of the body, if it does not follow from its JavaScript type. */
+  contentType?: string;
+  /** A key that is not UTF-8, in place of `key`. */
+  keyBytes?: Buffer;
+  /** Headers whose values are not UTF-8. They are not in `headers`. */
+  headersBytes: Record<string, Buffer>;
 }
 
 /** A message that this client holds a lease on, until the deadline or until it settles it. */
 export interface Received extends Stored {
   lease: string;
+  /** The number of this delivery, 1 for the first. */
   attempt: number;
+  /** The message was delivered before in this group, also if that did not count as an attempt. */
+  redelivered: boolean;
   deadline: Date;
 }
 
 /** A dead letter: a message that is set aside in its group, with the reason. */
 export interface Parked {
   seq: number;
-  message: Stored;
+  /** Not there if the server cannot read the message because its data folder is damaged. */
+  message?: Stored;
   attempts: number;
   reason?: string;
   parkedAt: Date;
+  /** The consumer that had the message last. */
+  consumer?: string;
+  /** The last failures, the oldest first. */
+  history: Failure[];
+}
+
+/** Why one delivery of a message did not end well. */
+export interface Failure {
+  at: Date;
+  attempt: number;
+  reason: string;
+  consumer?: string;
 }
 
 export interface ReceiveOptions {
@@ -121,7 +148,7 @@ export class Client {
     if (expectLastSeq !== undefined) body.expect_last_seq = expectLastSeq;
     // After a lost reply the end of the stream has moved, so a repeated expectation would be refused.
     const call = { ...post(["streams", stream, "messages"], body), isSafe: expectLastSeq === undefined };
-    return (await this.http.call<{ results: Published[] }>(call)).results;
+    return (await this.http.call<{ results: Fields[] }>(call)).results.map(published);
   }
 
   /** Every message of a stream from a position to its present end, without a group. */
@@ -150,6 +177,18 @@ export class Client {
     return this.http.call(get(["streams", stream]));
   }
 
+  /** Settings and statistics of every stream. */
+  streams(): AsyncGenerator<Fields> {
+    return this.pages(["streams"], "streams");
+  }
+
+  /** Deletes the messages of a stream, with `parked` its dead letters too. Resolves with how many. */
+  async purge(stream: string, options: { parked?: boolean } = {}): Promise<number> {
+    const body = { parked: options.parked ?? false };
+    const call: Call = { method: "POST", path: path(["streams", stream, "purge"]), body, isSafe: false };
+    return (await this.http.call<{ purged: number }>(call)).purged;
+  }
+
   /** Deletes a stream with its groups; with `force` also if they have consumers. */
   async deleteStream(stream: string, options: { force?: boolean } = {}): Promise<void> {
     const query = { force: options.force ? "true" : undefined };
@@ -170,6 +209,11 @@ export class Client {
     return this.http.call({ method: "GET", path: ofGroup(stream, group), isSafe: true });
   }
 
+  /** Settings and statistics of the groups of a stream, or of all streams. */
+  groups(stream?: string): AsyncGenerator<Fields> {
+    return this.pages(stream === undefined ? ["subscriptions"] : ["subscriptions", stream], "subscriptions");
+  }
+
   async deleteGroup(stream: string, group: string): Promise<void> {
     await this.http.call({ method: "DELETE", path: ofGroup(stream, group), isSafe: false });
   }
@@ -180,6 +224,12 @@ export class Client {
 
   async resume(stream: string, group: string): Promise<void> {
     await this.http.call({ method: "POST", path: ofGroup(stream, group, "resume"), isSafe: true });
+  }
+
+  /** Moves the progress of a group to the beginning or the end of its stream, to a position, or to a time. */
+  reset(stream: string, group: string, to: "beginning" | "end" | number | Date): Promise<Fields> {
+    const place = typeof to === "number" ? { seq: to } : to instanceof Date ? { time: to.toISOString() } : to;
+    return this.http.call({ method: "POST", path: ofGroup(stream, group, "reset"), body: { to: place }, isSafe: false });
   }
 
   /** Leases messages. */
@@ -210,17 +260,15 @@ export class Client {
 
   /** Every parked message (dead letter) of a group. */
   async *parked(stream: string, group: string, options: { reason?: string } = {}): AsyncGenerator<Parked> {
-    let after: unknown;
-    while (after !== null) {
-      const query = { reason: options.reason, after, limit: 1000 };
-      const page = await this.http.call<{ parked: Fields[]; next: unknown }>({
-        method: "GET",
-        path: ofGroup(stream, group, "parked") + asQuery(query),
-        isSafe: true,
-      });
-      yield* page.parked.map(parkedOf);
-      after = page.next;
-    }
+    const parts = ["subscriptions", stream, group, "parked"];
+    for await (const one of this.pages(parts, "parked", { reason: options.reason })) yield parkedOf(one);
+  }
+
+  /** How many messages are parked for each reason. */
+  async parkedReasons(stream: string, group: string): Promise<Record<string, number>> {
+    const call: Call = { method: "GET", path: ofGroup(stream, group, "parked", "reasons"), isSafe: true };
+    const { reasons } = await this.http.call<{ reasons: { reason: string; count: number }[] }>(call);
+    return Object.fromEntries(reasons.map((one) => [one.reason, one.count]));
   }
 
   /** Offers parked messages again. Resolves with how many are selected; the work goes on as a job of the server. */
@@ -231,6 +279,16 @@ export class Client {
   /** Deletes parked messages. Resolves with how many are selected. */
   discard(stream: string, group: string, selection: Selection): Promise<number> {
     return this.triage(stream, group, "discard", selection);
+  }
+
+  /** Every item of a list, a page at a time. */
+  private async *pages(parts: string[], field: string, query: Fields = {}): AsyncGenerator<Fields> {
+    let after: unknown;
+    while (after !== null) {
+      const page = await this.http.call<Fields>(get(parts, { ...query, after, limit: 1000 }));
+      yield* page[field] as Fields[];
+      after = page.next;
+    }
   }
 
   private async triage(stream: string, group: string, verb: string, selection: Selection): Promise<number> {
@@ -262,34 +320,71 @@ export function outcomes(reply: unknown): Outcome[] {
 /** @internal */
 export function received(fields: Fields): Received {
   const { lease, attempt, deadline } = fields as { lease: string; attempt: number; deadline: string };
-  return { ...stored(fields), lease, attempt, deadline: new Date(deadline) };
+  const redelivered = fields.redelivered === true;
+  return { ...stored(fields), lease, attempt, redelivered, deadline: new Date(deadline) };
+}
+
+function published(fields: Fields): Published {
+  const { seq, id, duplicate, log_position } = fields as {
+    seq: number;
+    id?: string | null;
+    duplicate: boolean;
+    log_position?: number;
+  };
+  const of: Published = { seq, duplicate };
+  if (id !== undefined && id !== null) of.id = id;
+  if (log_position !== undefined) of.logPosition = log_position;
+  return of;
 }
 
 function stored(fields: Fields): Stored {
-  const given = fields as { seq: number; published_at: string; headers?: Record<string, string>; priority?: number };
+  const given = fields as {
+    seq: number;
+    published_at: string;
+    headers?: Record<string, string>;
+    headers_base64?: Record<string, string>;
+    key_base64?: string;
+    priority?: number;
+    expires_at?: string;
+    content_type?: string;
+  };
+  const binary = Object.entries(given.headers_base64 ?? {}).map(([name, text]) => [name, Buffer.from(text, "base64")]);
   const message: Fields = {
     seq: given.seq,
     publishedAt: new Date(given.published_at),
     body: bodyOf(fields),
     headers: given.headers ?? {},
+    headersBytes: Object.fromEntries(binary) as Record<string, Buffer>,
     priority: given.priority ?? 0,
   };
   for (const name of ["id", "type", "key", "schema"]) {
     if (fields[name] !== undefined && fields[name] !== null) message[name] = fields[name];
   }
+  if (given.key_base64 !== undefined) message.keyBytes = Buffer.from(given.key_base64, "base64");
+  if (given.expires_at !== undefined) message.expiresAt = new Date(given.expires_at);
+  if (given.content_type !== undefined) message.contentType = given.content_type;
   return message as unknown as Stored;
 }
 
 function parkedOf(fields: Fields): Parked {
-  const { seq, message, attempts, reason, parked_at } = fields as {
+  const { seq, message, attempts, reason, parked_at, consumer, history } = fields as {
     seq: number;
-    message: Fields;
+    message: Fields | null;
     attempts: number;
     reason?: string | null;
     parked_at: string;
+    consumer?: string | null;
+    history?: { at: string; attempt: number; reason: string; consumer?: string | null }[];
   };
-  const parked: Parked = { seq, message: stored(message), attempts, parkedAt: new Date(parked_at) };
-  return reason === undefined || reason === null ? parked : { ...parked, reason };
+  const failures = (history ?? []).map((one): Failure => {
+    const failure = { at: new Date(one.at), attempt: one.attempt, reason: one.reason };
+    return one.consumer ? { ...failure, consumer: one.consumer } : failure;
+  });
+  const parked: Parked = { seq, attempts, parkedAt: new Date(parked_at), history: failures };
+  if (message !== null) parked.message = stored(message);
+  if (reason !== undefined && reason !== null) parked.reason = reason;
+  if (consumer) parked.consumer = consumer;
+  return parked;
 }
 
 function bodyOf(fields: Fields): Body {
@@ -302,8 +397,19 @@ function toSend(message: Message): Fields {
   if (message.body instanceof Uint8Array) fields.body_base64 = Buffer.from(message.body).toString("base64");
   else if (typeof message.body === "string") fields.body_text = message.body;
   else fields.body = message.body ?? null;
-  for (const name of ["type", "key", "headers", "schema", "priority"] as const) {
+  for (const name of ["type", "schema", "priority"] as const) {
     if (message[name] !== undefined) fields[name] = message[name];
+  }
+  if (message.contentType !== undefined) fields.content_type = message.contentType;
+  if (typeof message.key === "string") fields.key = message.key;
+  else if (message.key !== undefined) fields.key_base64 = Buffer.from(message.key).toString("base64");
+  const headers = Object.entries(message.headers ?? {});
+  const text = headers.filter(([, value]) => typeof value === "string");
+  const binary = headers.filter((one): one is [string, Uint8Array] => typeof one[1] !== "string");
+  if (text.length) fields.headers = Object.fromEntries(text);
+  if (binary.length) {
+    const encoded = binary.map(([name, value]) => [name, Buffer.from(value).toString("base64")]);
+    fields.headers_base64 = Object.fromEntries(encoded) as Record<string, string>;
   }
   if (message.delay !== undefined) fields.delay = duration(message.delay);
   if (message.deliverAt !== undefined) fields.deliver_at = message.deliverAt.toISOString();

@@ -107,6 +107,10 @@ export class Snooze extends Fault {
 
 /** A service asks for a rest: the whole group delivers nothing for so many seconds, at most 300. Costs no attempt. */
 export class Throttled extends Snooze {
+  constructor(seconds = 1) {
+    super(seconds);
+  }
+
   override nack(): Record<string, unknown> {
     return { ...super.nack(), rest: duration(Math.min(this.seconds, 300)) };
   }

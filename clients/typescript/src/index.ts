@@ -1,6 +1,7 @@
 export {
   Client,
   type Body,
+  type Failure,
   type Message,
   type NackOptions,
   type Outcome,

@@ -64,8 +64,30 @@ export class Job {
     return this.message.body;
   }
 
+  get seq(): number {
+    return this.message.seq;
+  }
+
+  get id(): string | undefined {
+    return this.message.id;
+  }
+
+  get key(): string | undefined {
+    return this.message.key;
+  }
+
+  get type(): string | undefined {
+    return this.message.type;
+  }
+
+  /** The number of this delivery, 1 for the first. */
   get attempt(): number {
     return this.message.attempt;
+  }
+
+  /** The message was delivered before in this group, so its work may have been begun, or done. */
+  get isRedelivered(): boolean {
+    return this.message.redelivered;
   }
 
   /** Aborted when the lease is lost, or when the worker stops and the job has not ended in time. */
@@ -260,7 +282,10 @@ export class Worker {
 
   private async outcome(job: Job): Promise<Fault | undefined> {
     const handler = this.handlers.get(job.message.type ?? "") ?? this.fallback;
-    if (!handler) return new Permanent(`no handler for the type \`${job.message.type ?? ""}\``);
+    if (!handler) {
+      const which = job.type === undefined ? "messages without a type" : `the type \`${job.type}\``;
+      return new Permanent(`no handler for ${which}`);
+    }
     try {
       await handler(job);
       return undefined;

@@ -64,6 +64,36 @@ test("text is the same text for other clients", async () => {
   assert.equal((await all(client.read(stream))).at(-1).body, "[1]");
 });
 
+test("a delivery says whether it is the first", async () => {
+  const stream = fresh();
+  await client.createGroup(stream, "g");
+  await client.publish(stream, 1);
+  const [first] = await client.receive(stream, "g", { wait: 5 });
+  assert.deepEqual(await client.nack(stream, "g", first, { action: "return" }), ["returned"]);
+  const [again] = await client.receive(stream, "g", { wait: 5 });
+  assert.deepEqual([first.redelivered, again.redelivered], [false, true]);
+  assert.deepEqual([first.attempt, again.attempt], [1, 1], "a return costs no attempt");
+});
+
+test("keys and headers may be bytes, and bodies have types", async () => {
+  const stream = fresh();
+  const sent = await client.publish(stream, Buffer.from("PNG"), {
+    key: Buffer.from([255, 0]),
+    headers: { raw: Buffer.from([254]), plain: "a" },
+    contentType: "image/png",
+    ttl: 60,
+  });
+  assert.ok(sent.logPosition >= 1);
+  await client.publish(stream, "a,b", { contentType: "text/csv", key: Buffer.from("text") });
+  const [image, table] = await all(client.read(stream));
+  assert.deepEqual([image.body, image.contentType, image.key], [Buffer.from("PNG"), "image/png", undefined]);
+  assert.deepEqual([image.keyBytes, image.headers], [Buffer.from([255, 0]), { plain: "a" }]);
+  assert.deepEqual(image.headersBytes, { raw: Buffer.from([254]) });
+  const left = image.expiresAt.getTime() - Date.now();
+  assert.ok(left > 50_000 && left < 61_000, `${left}`);
+  assert.deepEqual([table.body, table.contentType, table.key, table.keyBytes], ["a,b", "text/csv", "text", undefined]);
+});
+
 test("a batch is stored whole or not at all, and pages follow each other", async () => {
   const stream = fresh();
   await client.publishBatch(stream, Array.from({ length: 2500 }, (_, n) => ({ body: n })));
@@ -81,6 +111,8 @@ test("messages that fail are parked and replayed", async () => {
   assert.deepEqual(await client.nack(stream, "g", message, { reason: "bad" }), ["parked"]);
   const [dead] = await all(client.parked(stream, "g"));
   assert.deepEqual([dead.seq, dead.reason, dead.message.body], [1, "bad", "poison"]);
+  assert.deepEqual(dead.history.map((one) => [one.attempt, one.reason]), [[1, "bad"]]);
+  assert.deepEqual(await client.parkedReasons(stream, "g"), { bad: 1 });
   assert.equal(await client.replay(stream, "g", { filter: { reason: "bad" } }), 1);
   const [again] = await client.receive(stream, "g", { wait: 5 });
   assert.deepEqual(await client.nack(stream, "g", again, { action: "skip" }), ["skipped"]);
@@ -99,6 +131,14 @@ test("operators' calls", async () => {
   await client.resume(stream, "g");
   assert.equal((await client.receive(stream, "g", { wait: 5 })).length, 1);
   assert.equal((await client.group(stream, "g")).settings.max_retries, 4);
+  assert.ok((await all(client.streams())).some((one) => one.stream === stream));
+  assert.deepEqual((await all(client.groups(stream))).map((one) => one.group), ["g"]);
+  assert.ok((await all(client.groups())).some((one) => one.stream === stream));
+  await client.reset(stream, "g", "end");
+  assert.deepEqual(await client.receive(stream, "g"), []);
+  await client.reset(stream, "g", 1);
+  assert.equal((await client.receive(stream, "g", { wait: 5 })).length, 1);
+  assert.equal(await client.purge(stream), 1);
   await client.deleteGroup(stream, "g");
   await client.deleteStream(stream);
   await assert.rejects(client.stream(stream), (error) => error instanceof Problem && error.isNotFound);

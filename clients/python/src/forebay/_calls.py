@@ -52,13 +52,15 @@ class Message:
     body: Any = None
     id: str | None = None
     type: str | None = None
-    key: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | bytes | None = None
+    headers: Mapping[str, str | bytes] = field(default_factory=dict)
     schema: int | None = None
     priority: int | None = None
     delay: Duration | None = None
     deliver_at: datetime | None = None
     ttl: Duration | None = None
+    #: The media type of the body, if it does not follow from its Python type, as in "image/png" for bytes.
+    content_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Published:
     id: str | None
     #: The server has had a message with this id; `seq` is the place of that one.
     duplicate: bool
+    #: The place in the log of the whole server.
+    log_position: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,12 @@ class Stored:
     schema: int | None = None
     priority: int = 0
     expires_at: datetime | None = None
+    #: The media type of the body, if it does not follow from its Python type.
+    content_type: str | None = None
+    #: A key that is not UTF-8, in place of `key`.
+    key_bytes: bytes | None = None
+    #: Headers whose values are not UTF-8. They are not in `headers`.
+    headers_bytes: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,8 @@ class Received(Stored):
 
     lease: str = ""
     attempt: int = 1
+    #: The message was delivered before in this group, also if that did not count as an attempt.
+    redelivered: bool = False
     deadline: datetime | None = None
 
 
@@ -101,11 +113,15 @@ class Parked:
     """A dead letter: a message that is set aside in its group, with the reason."""
 
     seq: int
-    message: Stored
+    #: `None` if the server cannot read the message because its data folder is damaged.
+    message: Stored | None
     attempts: int
     reason: str | None
     parked_at: datetime
+    #: The last failures, the oldest first.
     history: tuple[Mapping[str, Any], ...]
+    #: The consumer that had the message last.
+    consumer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -155,20 +171,29 @@ def _stored(fields: Mapping[str, Any]) -> dict[str, Any]:
         "schema": fields.get("schema"),
         "priority": fields.get("priority") or 0,
         "expires_at": _time(fields.get("expires_at")),
+        "content_type": fields.get("content_type"),
+        "key_bytes": base64.b64decode(fields["key_base64"]) if "key_base64" in fields else None,
+        "headers_bytes": {name: base64.b64decode(text) for name, text in fields.get("headers_base64", {}).items()},
     }
 
 
 def _received(fields: Mapping[str, Any]) -> Received:
-    own = {"lease": fields["lease"], "attempt": fields["attempt"], "deadline": _time(fields["deadline"])}
-    return Received(**_stored(fields), **own)
+    return Received(
+        **_stored(fields),
+        lease=fields["lease"],
+        attempt=fields["attempt"],
+        redelivered=fields.get("redelivered", False),
+        deadline=_time(fields["deadline"]),
+    )
 
 
 def _parked(fields: Mapping[str, Any]) -> Parked:
     parked_at = _time(fields["parked_at"])
     assert parked_at is not None
     history = tuple(fields.get("history") or ())
-    message = Stored(**_stored(fields["message"]))
-    return Parked(fields["seq"], message, fields["attempts"], fields.get("reason"), parked_at, history)
+    message = None if fields["message"] is None else Stored(**_stored(fields["message"]))
+    reason, consumer = fields.get("reason"), fields.get("consumer")
+    return Parked(fields["seq"], message, fields["attempts"], reason, parked_at, history, consumer)
 
 
 def _to_send(message: Message, id: str | None) -> dict[str, Any]:
@@ -181,11 +206,18 @@ def _to_send(message: Message, id: str | None) -> dict[str, Any]:
         fields["body"] = message.body
     if id is not None:
         fields["id"] = id
-    for name in ("type", "key", "schema", "priority"):
+    for name in ("type", "schema", "priority", "content_type"):
         if (value := getattr(message, name)) is not None:
             fields[name] = value
-    if message.headers:
-        fields["headers"] = dict(message.headers)
+    if isinstance(message.key, bytes):
+        fields["key_base64"] = base64.b64encode(message.key).decode()
+    elif message.key is not None:
+        fields["key"] = message.key
+    for name, value in message.headers.items():
+        if isinstance(value, bytes):
+            fields.setdefault("headers_base64", {})[name] = base64.b64encode(value).decode()
+        else:
+            fields.setdefault("headers", {})[name] = value
     if message.delay is not None:
         fields["delay"] = duration(message.delay)
     if message.deliver_at is not None:
@@ -234,16 +266,17 @@ def publish(
     *,
     id: str | None = None,
     type: str | None = None,
-    key: str | None = None,
-    headers: Mapping[str, str] | None = None,
+    key: str | bytes | None = None,
+    headers: Mapping[str, str | bytes] | None = None,
     schema: int | None = None,
     priority: int | None = None,
     delay: Duration | None = None,
     deliver_at: datetime | None = None,
     ttl: Duration | None = None,
+    content_type: str | None = None,
 ) -> Call[Published]:
     """Stores one message, and returns when it is synced. The server creates a stream that does not exist."""
-    message = Message(body, id, type, key, headers or {}, schema, priority, delay, deliver_at, ttl)
+    message = Message(body, id, type, key, headers or {}, schema, priority, delay, deliver_at, ttl, content_type)
     many = publish_batch(stream, [message])
     return Call(many.method, many.path, lambda reply: many.read(reply)[0], many.body)
 
@@ -261,7 +294,8 @@ def publish_batch(
         body["expect_last_seq"] = expect_last_seq
 
     def read(reply: Any) -> list[Published]:
-        return [Published(one["seq"], one.get("id"), one["duplicate"]) for one in reply["results"]]
+        given = ((one["seq"], one.get("id"), one["duplicate"], one.get("log_position")) for one in reply["results"])
+        return [Published(*one) for one in given]
 
     # After a lost reply the end of the stream has moved, so a repeated expectation would be refused.
     return Call("POST", _stream(stream, "messages"), read, body, is_safe=expect_last_seq is None)

@@ -126,6 +126,9 @@ class Throttled(Snooze):
     The server limits the rest to five minutes. Costs no attempt.
     """
 
+    def __init__(self, seconds: float = 1.0, reason: str = "") -> None:
+        super().__init__(seconds, reason)
+
     def nack(self) -> dict[str, Any]:
         return {**super().nack(), "rest": _duration(min(self.seconds, 300))}
 

@@ -92,6 +92,11 @@ class Job:
         return self.message.attempt
 
     @property
+    def is_redelivered(self) -> bool:
+        """The message was delivered before in this group, so its work may have been begun, or done."""
+        return self.message.redelivered
+
+    @property
     def is_cancelled(self) -> bool:
         """The lease has ended, so another worker may have the message. The result of the handler changes nothing."""
         return self._is_lost or time.monotonic() > self._held_until
@@ -360,7 +365,8 @@ class _Shift:
         routes = self.worker._routes
         route = routes.get(job.type) or routes.get(None)
         if route is None:
-            return Permanent(f"no handler for the type `{job.type}`")
+            which = "messages without a type" if job.type is None else f"the type `{job.type}`"
+            return Permanent(f"no handler for {which}")
         try:
             if route.is_async:
                 await self._within(route.timeout, route.handler(job))  # type: ignore[arg-type]
