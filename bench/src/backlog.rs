@@ -272,7 +272,7 @@ fn read_back() -> DriverConfig {
 
 fn open_shell(folder: &Path, config: DriverConfig) -> Result<Shell<JournalLog>, Box<dyn Error>> {
     let (log, claim) = JournalLog::open(folder)?;
-    Shell::open(log, &claim, now()?, config)
+    Shell::open(log, claim, now()?, config)
 }
 
 fn now() -> Result<Timestamp, Box<dyn Error>> {
@@ -308,7 +308,7 @@ fn open_here(folder: &Path) -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let (log, claim) = JournalLog::open(folder)?;
     let journal = begun.elapsed();
-    let mut shell = Shell::open(log, &claim, now()?, DriverConfig::default())?;
+    let mut shell = Shell::open(log, claim, now()?, DriverConfig::default())?;
     let shard = begun.elapsed();
     shell.join(1, SLOTS)?;
     shell.turn()?;

@@ -221,7 +221,7 @@ impl Whole {
         let claim = log.claim();
         let config =
             DriverConfig { image_frames: LOG_BYTES / (size * BODY.len() as u64), ..DriverConfig::default() };
-        let mut shell = Shell::open(log, &claim, NOW, config)?;
+        let mut shell = Shell::open(log, claim, NOW, config)?;
         shell.join(consumers, SLOTS / consumers as u32)?;
         shell.turn()?;
         Ok(Whole { size, consumers, building, shell, ready: Vec::new() })

@@ -23,15 +23,18 @@ const WIDTH: usize = 26;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// Append, so many events at a time.
+    /// Append on one call, so many events at a time.
     Append { batch: u64 },
+    /// Append one event with each call, many calls at a time.
+    Calls,
     /// Read a log from its first event to its last, and wait for more.
     CatchUp,
     /// Consume and ack all events of a log.
     Subscription { consumers: usize },
 }
 
-const WORKS: [(&str, Work); 6] = [
+const WORKS: [(&str, Work); 7] = [
+    ("calls of one event", Work::Calls),
     ("append by 1", Work::Append { batch: 1 }),
     ("append by 8", Work::Append { batch: 8 }),
     ("append by 64", Work::Append { batch: 64 }),
@@ -125,6 +128,7 @@ async fn measure(servers: &[(&str, Server)], settings: &Settings) -> Outcome<()>
                     Work::Append { batch } => {
                         clients::append(server, *door, settings.size, batch, settings.lasts).await?
                     }
+                    Work::Calls => clients::calls(server, *door, settings.size, settings.lasts).await?,
                     Work::CatchUp => clients::catch_up(server, *door, settings.events).await?,
                     Work::Subscription { consumers } => {
                         clients::work_off(server, *door, consumers, settings.events).await?

@@ -36,8 +36,18 @@ impl Server {
             .spawn()
             .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
         let mut said = BufReader::new(child.stderr.take().ok_or("no pipe")?);
-        let mut line = String::new();
-        said.read_line(&mut line)?;
+        // Warnings may come before the line that says where it listens.
+        let mut told = String::new();
+        let line = loop {
+            let mut line = String::new();
+            if said.read_line(&mut line)? == 0 {
+                return Err(format!("the server did not start: {told}").into());
+            }
+            if line.contains("listening on ") {
+                break line;
+            }
+            told.push_str(&line);
+        };
         let after = |mark: &str| Some(line.split_once(mark)?.1.split([',', '\n']).next()?.to_owned());
         let address = after("listening on ").ok_or_else(|| format!("the server did not start: {line}"))?;
         let (sqs, kurrent) = (after("SQS on "), after("Kurrent on "));

@@ -135,11 +135,11 @@ impl<L: Log> Shell<L> {
     /// Brings the shard back from the log, and makes the stream and the group if there are none.
     pub(crate) fn open(
         mut log: L,
-        claim: &Claim,
+        mut claim: Claim,
         now: Timestamp,
         config: DriverConfig,
     ) -> Result<Shell<L>, Box<dyn Error>> {
-        let mut recovery = Recovery::begin(claim, Limits::DEFAULT)?;
+        let mut recovery = Recovery::begin(&mut claim, Limits::DEFAULT)?;
         while let Some((from, budget)) = recovery.next_read() {
             recovery.feed(&log.read(from, budget)?)?;
         }

@@ -14,13 +14,15 @@ use forebay_wire::kurrent::client::{
 };
 use forebay_wire::kurrent::persistent_subscriptions as subscriptions;
 use forebay_wire::kurrent::persistent_subscriptions::persistent_subscriptions_client::PersistentSubscriptionsClient;
+use forebay_wire::kurrent::streams::append_req::Content as AppendContent;
+use forebay_wire::kurrent::streams::append_resp::Result as AppendResult;
 use forebay_wire::kurrent::streams::batch_append_resp::Result as Appended;
 use forebay_wire::kurrent::streams::read_req::Options as ReadOptions;
 use forebay_wire::kurrent::streams::read_req::options::{CountOption, StreamOption};
 use forebay_wire::kurrent::streams::read_resp::Content;
 use forebay_wire::kurrent::streams::streams_client::StreamsClient;
 use forebay_wire::kurrent::streams::write_options::Expected;
-use forebay_wire::kurrent::streams::{BatchAppendReq, ProposedMessage, ReadReq, WriteOptions};
+use forebay_wire::kurrent::streams::{AppendReq, BatchAppendReq, ProposedMessage, ReadReq, WriteOptions};
 use forebay_wire::v1;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -39,6 +41,8 @@ const KIND: &str = "OrderPlaced";
 const PRODUCERS: usize = 2;
 /// Events that a producer has sent and not yet got confirmed.
 const WINDOW: u64 = 1_024;
+/// Calls of one event that a producer has at a time.
+const CALLS: usize = 256;
 /// Events that a consumer holds.
 const BUFFER: u32 = 2_048;
 /// Events that a Kurrent consumer acks at a time.
@@ -201,6 +205,60 @@ async fn publish_by(
     Ok(())
 }
 
+/// Appends with one call for each event, many calls at a time on one connection.
+async fn append_calls(server: &Server, stream: String, body: Bytes, done: Arc<AtomicU64>) -> Outcome<()> {
+    let client = StreamsClient::new(channel(server).await?);
+    let options = WriteOptions {
+        stream_identifier: Some(identifier(&stream)),
+        expected: Some(Expected::Any(Empty {})),
+        deadline_option: None,
+    };
+    many_calls(done, || {
+        let (mut client, options, body) = (client.clone(), options.clone(), body.clone());
+        async move {
+            let requests = [AppendContent::Options(options), AppendContent::ProposedMessage(event(&body))];
+            let requests = requests.map(|content| AppendReq { content: Some(content) });
+            let reply = client.append(tokio_stream::iter(requests)).await?.into_inner();
+            match reply.result {
+                Some(AppendResult::Success(_)) => Ok(()),
+                _ => Err(format!("an append was answered {reply:?}").into()),
+            }
+        }
+    })
+    .await
+}
+
+async fn publish_calls(server: &Server, stream: String, body: Bytes, done: Arc<AtomicU64>) -> Outcome<()> {
+    let client = native(server).await?;
+    let message = v1::Message { body, r#type: KIND.to_owned(), ..Default::default() };
+    let request = v1::PublishRequest { stream, messages: vec![message], ..Default::default() };
+    many_calls(done, || {
+        let (mut client, request) = (client.clone(), request.clone());
+        async move {
+            client.publish_once(request).await?;
+            Ok(())
+        }
+    })
+    .await
+}
+
+/// Makes calls, so many at a time, until one fails.
+async fn many_calls<F>(done: Arc<AtomicU64>, call: impl Fn() -> F) -> Outcome<()>
+where
+    F: Future<Output = Outcome<()>> + Send + 'static,
+{
+    let mut calls = JoinSet::new();
+    loop {
+        while calls.len() < CALLS {
+            calls.spawn(call());
+        }
+        if let Some(ended) = calls.join_next().await {
+            ended??;
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Appends for a while, to a stream of its own.
 pub(crate) async fn append(
     server: &Server,
@@ -209,18 +267,35 @@ pub(crate) async fn append(
     batch: u64,
     lasts: Duration,
 ) -> Outcome<Figure> {
+    producing(server, size, lasts, async |stream, body, done| match door {
+        Door::Kurrent => append_by(server, stream, body, batch, None, done).await,
+        Door::Native => publish_by(server, stream, body, batch, done).await,
+    })
+    .await
+}
+
+/// Appends for a while, one event with each call.
+pub(crate) async fn calls(server: &Server, door: Door, size: usize, lasts: Duration) -> Outcome<Figure> {
+    producing(server, size, lasts, async |stream, body, done| match door {
+        Door::Kurrent => append_calls(server, stream, body, done).await,
+        Door::Native => publish_calls(server, stream, body, done).await,
+    })
+    .await
+}
+
+/// Lets producers work for a while, on a stream of their own.
+async fn producing(
+    server: &Server,
+    size: usize,
+    lasts: Duration,
+    one: impl AsyncFn(String, Bytes, Arc<AtomicU64>) -> Outcome<()>,
+) -> Outcome<Figure> {
     let stream = format!("bench-{}", number());
     // The stream keeps every event, whichever door it is written through.
     append_by(server, stream.clone(), body(size), 1, Some(1), Arc::default()).await?;
     let done = Arc::new(AtomicU64::new(0));
     let work = async {
-        let one = async || {
-            let (stream, body) = (stream.clone(), body(size));
-            match door {
-                Door::Kurrent => append_by(server, stream, body, batch, None, done.clone()).await,
-                Door::Native => publish_by(server, stream, body, batch, done.clone()).await,
-            }
-        };
+        let one = || one(stream.clone(), body(size), done.clone());
         const { assert!(PRODUCERS == 2, "as many as are joined here") };
         tokio::try_join!(one(), one()).map(|_| ())
     };

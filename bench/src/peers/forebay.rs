@@ -264,7 +264,9 @@ impl Consumer for Consuming {
 
     fn ack(&mut self) -> Step<'_, ()> {
         Box::pin(async {
-            let settlements = vec![std::mem::take(&mut self.received)];
+            let mut acks = std::mem::take(&mut self.received);
+            acks.set_action(v1::settlement::Action::Ack);
+            let settlements = vec![acks];
             self.unsettled += 1;
             self.requests.send(v1::ConsumeRequest { settlements, ..Default::default() })?;
             Ok(())
