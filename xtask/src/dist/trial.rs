@@ -8,8 +8,8 @@ use super::cannot;
 use crate::clients::{quietly, read};
 use crate::install::{apt_install, had, output, path_folders, program_in};
 
-/// The steps of a person after downloading, from the page docs/install.md. The root has no systemd, so the command of
-/// the unit is run as the user of the unit.
+/// The steps of a person after downloading, from the page docs/install.md. systemd does not run in the root: it
+/// verifies the unit, and the command of the unit is run as the user of the unit.
 const STORY: &str = r#"
 set -e
 ip link set lo up
@@ -19,6 +19,7 @@ begun=$(now)
 dpkg --install /forebay.deb
 id forebay
 stat -c '%U %a' /var/lib/forebay | grep -x 'forebay 700'
+systemd-analyze verify --man=no /lib/systemd/system/forebay.service
 command_of() { sed -n "s/^$1=//p" /lib/systemd/system/forebay.service; }
 su -s /bin/sh forebay -c "$(command_of ExecStartPre)"
 su -s /bin/sh forebay -c "exec $(command_of ExecStart)" >/log 2>&1 &
@@ -77,7 +78,7 @@ fn in_root(root: &Path, package: &Path, archive: &Path) -> Result<(), String> {
     eprintln!("xtask: making a clean root in {}", root.display());
     let release = output("sh", &["-c", ". /etc/os-release; echo ${VERSION_CODENAME:-stable}"])?;
     let mut make = Command::new("debootstrap");
-    make.args(["--variant=minbase", "--include=procps,iproute2", release.trim()]).arg(root);
+    make.args(["--variant=minbase", "--include=procps,iproute2,systemd", release.trim()]).arg(root);
     if let Some(mirror) = mirror() {
         make.arg(mirror);
     }
