@@ -35,9 +35,14 @@ const SEEDS: &str = "200";
 /// How many minutes the server is tortured: runs of a minute each, and every other one with an encrypted folder.
 const MINUTES: &str = "2";
 
+/// What the builds, the fetched packages and the data of the tests take, in KiB. A server refuses messages on a full disk,
+/// so tests would fail one by one and say little about why.
+const SPACE_KIB: u64 = 8 << 20;
+
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 pub(crate) fn run() -> Result<(), String> {
+    check_space()?;
     let times = Times::start();
     let passed = run_parts(&times);
     times.print();
@@ -52,6 +57,31 @@ pub(crate) fn run() -> Result<(), String> {
          minutes of torture"
     );
     Ok(())
+}
+
+/// Ends at once if the disk is so full that tests must fail. What is built already needs no more space.
+fn check_space() -> Result<(), String> {
+    let target = crate::target()?;
+    if target.join("release").join("forebay").exists() {
+        return Ok(());
+    }
+    // Without `df`, the tests find out.
+    let Ok(said) = Command::new("df").arg("-Pk").arg(target.parent().unwrap_or(&target)).output() else {
+        return Ok(());
+    };
+    match free_kib(&String::from_utf8_lossy(&said.stdout)) {
+        Some(free) if free < SPACE_KIB => Err(format!(
+            "the tests need {} GiB of disk space, and {:.1} GiB are free; `cargo clean` in other checkouts makes room",
+            SPACE_KIB >> 20,
+            free as f64 / f64::from(1 << 20),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The free space in what `df -Pk` prints about one folder.
+fn free_kib(said: &str) -> Option<u64> {
+    said.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()
 }
 
 fn run_parts(times: &Times) -> Result<(), String> {
@@ -173,6 +203,13 @@ mod tests {
     fn times_are_shown_in_minutes_and_seconds() {
         assert_eq!(clock(Duration::from_millis(59_600)), "   1:00");
         assert_eq!(clock(Duration::from_secs(754)), "  12:34");
+    }
+
+    #[test]
+    fn free_space_is_read_from_what_df_prints() {
+        let said = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/vda 264 12 83886 13% /\n";
+        assert_eq!(free_kib(said), Some(83_886));
+        assert_eq!((free_kib(""), free_kib("Filesystem\nnothing here")), (None, None));
     }
 
     #[test]
