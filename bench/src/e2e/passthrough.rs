@@ -80,7 +80,8 @@ impl Forebay for PassThrough {
         self.consumers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
         let deliveries = ReceiverStream::new(batches).map(|messages| {
             let run = v1::DeliveryRun { first_seq: 1, count: messages.len() as u32, ..Default::default() };
-            let deliveries = v1::Deliveries { epoch: 1, runs: vec![run], messages, now_us: 0 };
+            let deliveries =
+                v1::Deliveries { epoch: 1, runs: vec![run], messages, ..v1::Deliveries::default() };
             Ok(v1::ConsumeReply { deliveries: Some(deliveries), ..Default::default() })
         });
         let settled = request.into_inner().map(|request| {

@@ -9,6 +9,7 @@
 pub mod alert;
 pub mod attention;
 pub mod codec;
+pub mod encoded;
 pub mod json;
 #[cfg(feature = "kurrent")]
 pub mod kurrent;
@@ -21,6 +22,8 @@ pub mod v1 {
     #![allow(clippy::all, unreachable_pub, unused_qualifications)]
 
     include!("generated/forebay.v1.rs");
+
+    pub use crate::encoded::{Deliveries, Followed as FollowStreamReply, Followed as FollowLogReply};
 
     /// The protocol itself, as an encoded `FileDescriptorSet`, for server reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/forebay.v1.bin");

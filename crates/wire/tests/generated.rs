@@ -18,7 +18,12 @@ fn the_native_api_in_the_tree_is_the_protocol() {
     std::fs::write(out.join("forebay.v1.bin"), files.encode_to_vec()).expect("a file can be written");
     // A server that has some of the calls only, as the one that measures has, answers the others with
     // `UNIMPLEMENTED`.
-    generator().bytes(".").out_dir(&out).compile_fds(files).expect("code for it");
+    let by_hand =
+        [("Deliveries", "Deliveries"), ("FollowStreamReply", "Followed"), ("FollowLogReply", "Followed")];
+    let generator = by_hand.into_iter().fold(generator(), |generator, (message, of)| {
+        generator.extern_path(format!(".forebay.v1.{message}"), format!("crate::encoded::{of}"))
+    });
+    generator.bytes(".").out_dir(&out).compile_fds(files).expect("code for it");
     compare(&out, &["forebay.v1.rs", "forebay.v1.bin"]);
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct Arrived {
 
 /// The messages of a reply, one by one.
 pub(crate) fn arrived(now: Instant, deliveries: v1::Deliveries) -> impl Iterator<Item = Arrived> {
-    let v1::Deliveries { epoch, runs, messages, now_us } = deliveries;
+    let v1::Deliveries { epoch, runs, messages, now_us, .. } = deliveries;
     let mut messages = messages.into_iter();
     runs.into_iter().flat_map(move |run| {
         let count = usize::try_from(run.count.max(1)).unwrap_or(usize::MAX);
@@ -133,6 +133,7 @@ mod tests {
             runs: vec![run(5, 2, 1), run(9, 0, 4)],
             messages: vec![message("a"), message("b"), message("c")],
             now_us: 1_000_000,
+            ..v1::Deliveries::default()
         };
         let now = Instant::now();
         let told: Vec<_> = arrived(now, deliveries)

@@ -11,6 +11,7 @@
 //! | `receive`, `transact`, `streams`, `groups`, `parked`, `credentials` | calls with one answer |
 //! | `request` | what all of these read out of requests, and the size of replies |
 //! | `convert`, `settings`, `report` | between the types of the wire and those of the broker |
+//! | `encode` | stored messages straight into replies, for the streaming calls |
 //! | `status` | a refusal in gRPC's words |
 //! | `health` | whether the server serves |
 //! | `keda` | advice on scaling, for KEDA |
@@ -18,6 +19,7 @@
 mod consume;
 pub(super) mod convert;
 mod credentials;
+mod encode;
 mod follow;
 mod groups;
 mod health;

@@ -689,14 +689,6 @@ pub struct FollowStreamRequest {
     #[prost(string, tag = "5")]
     pub r#type: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct FollowStreamReply {
-    #[prost(message, repeated, tag = "1")]
-    pub messages: ::prost::alloc::vec::Vec<StoredMessage>,
-    /// The `from` to resume with after a break.
-    #[prost(uint64, tag = "2")]
-    pub next: u64,
-}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReadLogRequest {
     /// First position in the log to read. Zero: the first message that is kept.
@@ -756,14 +748,6 @@ pub struct FollowLogRequest {
     /// Only messages of this type.
     #[prost(string, tag = "6")]
     pub r#type: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct FollowLogReply {
-    #[prost(message, repeated, tag = "1")]
-    pub messages: ::prost::alloc::vec::Vec<StoredMessage>,
-    /// The `from` to resume with after a break.
-    #[prost(uint64, tag = "2")]
-    pub next: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateGroupRequest {
@@ -2336,7 +2320,7 @@ pub struct ConsumeReply {
     #[prost(message, optional, tag = "1")]
     pub opened: ::core::option::Option<Opened>,
     #[prost(message, optional, tag = "2")]
-    pub deliveries: ::core::option::Option<Deliveries>,
+    pub deliveries: ::core::option::Option<crate::encoded::Deliveries>,
     /// In the order of the settlements.
     #[prost(message, repeated, tag = "3")]
     pub settled: ::prost::alloc::vec::Vec<Settled>,
@@ -2352,20 +2336,6 @@ pub struct Opened {
     /// The most credit that a consumer may have.
     #[prost(uint32, tag = "2")]
     pub credit_max: u32,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Deliveries {
-    #[prost(uint32, tag = "1")]
-    pub epoch: u32,
-    #[prost(message, repeated, tag = "2")]
-    pub runs: ::prost::alloc::vec::Vec<DeliveryRun>,
-    /// The messages of all runs, one after the other.
-    #[prost(message, repeated, tag = "3")]
-    pub messages: ::prost::alloc::vec::Vec<Message>,
-    /// The server's time when these were sent, so that a consumer whose clock differs can tell how long its
-    /// leases last.
-    #[prost(fixed64, tag = "4")]
-    pub now_us: u64,
 }
 /// Consecutive messages, leased together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2814,7 +2784,7 @@ pub mod forebay_client {
             &mut self,
             request: impl tonic::IntoRequest<super::FollowStreamRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::FollowStreamReply>>,
+            tonic::Response<tonic::codec::Streaming<crate::encoded::Followed>>,
             tonic::Status,
         > {
             self.inner
@@ -2862,7 +2832,7 @@ pub mod forebay_client {
             &mut self,
             request: impl tonic::IntoRequest<super::FollowLogRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::FollowLogReply>>,
+            tonic::Response<tonic::codec::Streaming<crate::encoded::Followed>>,
             tonic::Status,
         > {
             self.inner
@@ -3588,7 +3558,7 @@ pub mod forebay_server {
             &self,
             request: tonic::Request<super::FollowStreamRequest>,
         ) -> std::result::Result<
-            tonic::Response<BoxStream<super::FollowStreamReply>>,
+            tonic::Response<BoxStream<crate::encoded::Followed>>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -3606,7 +3576,7 @@ pub mod forebay_server {
             &self,
             request: tonic::Request<super::FollowLogRequest>,
         ) -> std::result::Result<
-            tonic::Response<BoxStream<super::FollowLogReply>>,
+            tonic::Response<BoxStream<crate::encoded::Followed>>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -4529,8 +4499,8 @@ pub mod forebay_server {
                         T: Forebay,
                     > tonic::server::ServerStreamingService<super::FollowStreamRequest>
                     for FollowStreamSvc<T> {
-                        type Response = super::FollowStreamReply;
-                        type ResponseStream = BoxStream<super::FollowStreamReply>;
+                        type Response = crate::encoded::Followed;
+                        type ResponseStream = BoxStream<crate::encoded::Followed>;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,
@@ -4618,8 +4588,8 @@ pub mod forebay_server {
                         T: Forebay,
                     > tonic::server::ServerStreamingService<super::FollowLogRequest>
                     for FollowLogSvc<T> {
-                        type Response = super::FollowLogReply;
-                        type ResponseStream = BoxStream<super::FollowLogReply>;
+                        type Response = crate::encoded::Followed;
+                        type ResponseStream = BoxStream<crate::encoded::Followed>;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,

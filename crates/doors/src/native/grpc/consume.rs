@@ -324,7 +324,7 @@ impl Consume {
                             };
                         }
                         let out = self.reply.deliveries.get_or_insert_default();
-                        let (fit, bytes) = fitting(&delivery.messages, &mut room, out.messages.is_empty());
+                        let (fit, bytes) = fitting(&delivery.messages, &mut room, out.encoded.is_empty());
                         if fit > 0 {
                             convert::deliver(&delivery, fit, out)
                                 .map_err(|refusal| status::refused(&refusal))?;

@@ -12,6 +12,7 @@ use forebay_wire::json::body::check_content_type;
 use forebay_wire::problem::Kind;
 use forebay_wire::v1;
 
+use super::encode::Shown;
 use super::request::some;
 use crate::native::problem::Refusal;
 use crate::native::service::{Action, Answer, Edits, MessageTerms, NewBody, Terms, position};
@@ -20,6 +21,8 @@ use crate::native::trace::Trace;
 /// What a stored message has beside its body and its texts, by rough count, so that a batch is built without
 /// growing.
 const CONTENT_OVERHEAD: usize = 12;
+/// What a delivered message has beside its stored content, by rough count.
+const WIRE_OVERHEAD: usize = 24;
 
 /// A batch from its wire form. Hashing and copying happen here, on the connection's task, and not on the
 /// shard's.
@@ -211,9 +214,10 @@ pub(super) fn deliver(delivery: &Delivery, count: usize, out: &mut v1::Deliverie
             redelivered: delivery.redelivered,
         }),
     }
-    out.messages.reserve(count);
-    for RunMessage { content, priority, published, .. } in &delivery.messages[..count] {
-        out.messages.push(message(content, *priority, *published)?);
+    let messages = &delivery.messages[..count];
+    out.encoded.reserve(messages.iter().map(|message| message.content.len() + WIRE_OVERHEAD).sum());
+    for RunMessage { content, priority, published, .. } in messages {
+        Shown::delivered(content, *priority, *published)?.put(v1::Deliveries::MESSAGES, &mut out.encoded);
     }
     Ok(())
 }
@@ -229,7 +233,7 @@ pub(super) fn found(of: &Found) -> Answer<v1::Message> {
 }
 
 /// The body is not copied: it is a part of what the server keeps.
-fn message(content: &Bytes, priority: u8, published: Timestamp) -> Answer<v1::Message> {
+pub(super) fn message(content: &Bytes, priority: u8, published: Timestamp) -> Answer<v1::Message> {
     let parsed = parse_content(content).map_err(|error| Refusal::damaged(&error))?;
     let text = |text: Option<&str>| text.map(str::to_owned).unwrap_or_default();
     let (key, key_bytes) = parsed.key.map(|key| text_or_bytes(content, key)).unwrap_or_default();

@@ -9,7 +9,7 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::status;
-use super::streams::{logged, stored};
+use super::streams::followed;
 use crate::native::problem::Refusal;
 use crate::native::service::{
     Answer, Following, FollowingLog, From, Service, filter, log_filter, stream_to_read,
@@ -56,12 +56,13 @@ fn next_of_stream(mut following: Following) -> Next<Following, v1::FollowStreamR
     Box::pin(async move {
         // The reply is encoded, and counted, as soon as it is returned.
         let reply = following.next().await.and_then(|(page, _hold)| {
-            let (messages, next) = stored(&page)?;
+            let (encoded, next) = followed(page.messages.iter().map(|found| ("", found)))?;
+            let next = next.map_or(page.next, |found| found.seq);
             // Messages that did not fit into the reply come with the next one.
             if next != page.next {
                 following.seek(next);
             }
-            Ok(v1::FollowStreamReply { messages, next: next.0 })
+            Ok(v1::FollowStreamReply { encoded, next: next.0, ..Default::default() })
         });
         (following, reply)
     })
@@ -80,11 +81,13 @@ pub(super) async fn follow_log(
 fn next_of_log(mut following: FollowingLog) -> Next<FollowingLog, v1::FollowLogReply> {
     Box::pin(async move {
         let reply = following.next().await.and_then(|(page, _hold)| {
-            let (messages, next) = logged(&page)?;
+            let messages = page.messages.iter().map(|of| (of.stream.as_str(), &of.message));
+            let (encoded, next) = followed(messages)?;
+            let next = next.map_or(page.next, |found| found.ordinal);
             if next != page.next {
                 following.seek(next);
             }
-            Ok(v1::FollowLogReply { messages, next: next.0 })
+            Ok(v1::FollowLogReply { encoded, next: next.0, ..Default::default() })
         });
         (following, reply)
     })

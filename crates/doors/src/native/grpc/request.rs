@@ -34,7 +34,11 @@ impl Budget {
 
     /// Whether the item still fits. The first one always does, so that reading page after page comes to an end.
     pub(super) fn take(&mut self, item: &impl Message) -> bool {
-        let bytes = item.encoded_len();
+        self.take_bytes(item.encoded_len())
+    }
+
+    /// The same for an item of this length.
+    pub(super) fn take_bytes(&mut self, bytes: usize) -> bool {
         let fits = self.is_empty || bytes <= self.left;
         self.left = self.left.saturating_sub(bytes);
         self.is_empty = false;

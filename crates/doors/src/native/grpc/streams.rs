@@ -1,10 +1,12 @@
 //! The calls about streams.
 
-use forebay_broker::api::{Direction, Hold, LogMessage, LogPage, ReadPage};
+use forebay_broker::api::{Direction, Found, Hold, LogMessage, LogPage, ReadPage};
 use forebay_core::types::{Ordinal, Seq};
 use forebay_model::StreamPatch;
+use forebay_wire::encoded::{Encoded, Field};
 use forebay_wire::v1;
 
+use super::encode::Shown;
 use super::request::{Budget, some};
 use super::{convert, report, settings};
 use crate::native::service::{Answer, Service, filter, log_filter, stream_name, stream_to_read};
@@ -85,7 +87,7 @@ pub(super) async fn read(
 }
 
 /// As many messages of a page as fit into a reply, and where to read on.
-pub(super) fn stored(page: &ReadPage) -> Answer<(Vec<v1::StoredMessage>, Seq)> {
+fn stored(page: &ReadPage) -> Answer<(Vec<v1::StoredMessage>, Seq)> {
     let mut messages = Vec::with_capacity(page.messages.len());
     let mut budget = Budget::new();
     for found in &page.messages {
@@ -111,8 +113,29 @@ pub(super) async fn read_log(
     Ok((v1::ReadLogReply { messages, next: next.0, last_log_position: page.last.0 }, hold))
 }
 
+/// As many messages of a page as fit into a reply of a streaming call, each with the name of its stream if that is told,
+/// and the first one that does not.
+pub(super) fn followed<'a>(
+    messages: impl Iterator<Item = (&'a str, &'a Found)>,
+) -> Answer<(Encoded, Option<&'a Found>)> {
+    let (mut encoded, mut budget) = (Encoded::default(), Budget::new());
+    for (stream, found) in messages {
+        let shown = Shown::found(found)?;
+        let (seq, stream) = (Field::Number(found.seq.0), Field::Bytes(stream.as_bytes()));
+        let len = seq.len_with(1) + shown.len_with(2) + stream.len_with(3);
+        if !budget.take_bytes(len) {
+            return Ok((encoded, Some(found)));
+        }
+        encoded.begin(v1::FollowStreamReply::MESSAGES, len);
+        encoded.field(1, seq);
+        shown.put(2, &mut encoded);
+        encoded.field(3, stream);
+    }
+    Ok((encoded, None))
+}
+
 /// As many messages of a page of all streams as fit into a reply, and where to read on.
-pub(super) fn logged(page: &LogPage) -> Answer<(Vec<v1::StoredMessage>, Ordinal)> {
+fn logged(page: &LogPage) -> Answer<(Vec<v1::StoredMessage>, Ordinal)> {
     let mut messages = Vec::with_capacity(page.messages.len());
     let mut budget = Budget::new();
     for LogMessage { stream, message, .. } in &page.messages {
