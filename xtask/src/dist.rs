@@ -23,7 +23,7 @@ package of each, the list of everything that is compiled in (SBOM, CycloneDX), t
 target/dist/image-ARCHITECTURE is the folder that the container image is built from.
 
 If no architecture is named, both are built; one whose target cannot be had is left out, and the output says so.
-The targets are added with rustup. The C compiler and the linker come from PyPI.
+The targets are added with rustup. The C compiler comes from PyPI, the linker from the Rust toolchain.
 
 With --try the Debian package and the archive of this machine's architecture are tried out in a clean root, which
 needs root, debootstrap and unshare: installed, started as the unit starts it, a message published and consumed, and
@@ -32,6 +32,10 @@ removed. The image is built if buildah can be had.
 
 /// The tools that compile for both architectures.
 const PACKAGES: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.0"];
+/// How the binaries are linked: functions whose code is the same are there once, and the places that depend on where the
+/// program is loaded are listed in a short form. Together that is a tenth of a binary.
+const LINKING: [&str; 3] =
+    ["-Clinker-flavor=ld.lld", "-Clink-arg=--icf=all", "-Clink-arg=--pack-dyn-relocs=relr"];
 /// In `Cargo.toml`.
 const PROFILE: &str = "shipped";
 
@@ -189,6 +193,10 @@ fn build(one: Architecture, zig: &Path) -> Result<(), String> {
     let words = ["zigbuild", "--profile", PROFILE, "--locked", "--package", "forebay", "--target", &target];
     let mut command = Command::new(zig.join("cargo-zigbuild"));
     command.args(words).current_dir(crate::root()).env("PATH", path_with(zig)?);
+    // Only C is compiled by the package. The linker is the one of the Rust toolchain, which can do both of these.
+    let of_target = format!("CARGO_TARGET_{}", target.to_uppercase().replace('-', "_"));
+    command.env(format!("{of_target}_LINKER"), "rust-lld");
+    command.env(format!("{of_target}_RUSTFLAGS"), LINKING.join(" "));
     crate::finish(command, &words)
 }
 
