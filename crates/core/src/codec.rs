@@ -21,6 +21,7 @@ pub enum DecodeError {
     Contradiction(&'static str),
 }
 
+#[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -62,16 +63,19 @@ impl<'a> Cursor<'a> {
         self.rest.len()
     }
 
+    #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Short)?;
         self.rest = rest;
         Ok(taken)
     }
 
+    #[inline]
     pub fn byte(&mut self) -> Result<u8, DecodeError> {
         Ok(self.take(1)?[0])
     }
 
+    #[inline]
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -100,6 +104,7 @@ impl<'a> Cursor<'a> {
         Ok(count as usize)
     }
 
+    #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.count()?;
         self.take(len)

@@ -36,6 +36,7 @@ pub enum Field<'a> {
 }
 
 impl Field<'_> {
+    #[inline]
     fn is_written(self) -> bool {
         match self {
             Field::Bytes(bytes) => !bytes.is_empty(),
@@ -45,6 +46,7 @@ impl Field<'_> {
     }
 
     /// How many bytes it takes, with its tag.
+    #[inline]
     pub fn len_with(self, tag: u32) -> usize {
         if !self.is_written() {
             return 0;
@@ -60,6 +62,7 @@ impl Field<'_> {
 }
 
 /// How many bytes a part of this length takes, with its tag and its length.
+#[inline]
 pub fn len_with(tag: u32, len: usize) -> usize {
     encoding::key_len(tag) + encoded_len_varint(len as u64) + len
 }
@@ -79,11 +82,13 @@ impl Encoded {
     }
 
     /// Begins a part whose fields, of this length in all, follow.
+    #[inline]
     pub fn begin(&mut self, tag: u32, len: usize) {
         encoding::encode_key(tag, WireType::LengthDelimited, &mut self.bytes);
         encode_varint(len as u64, &mut self.bytes);
     }
 
+    #[inline]
     pub fn field(&mut self, tag: u32, field: Field<'_>) {
         if !field.is_written() {
             return;
@@ -105,6 +110,7 @@ impl Encoded {
     }
 
     /// A field of bytes that are a part of `whole`. Many bytes are not copied.
+    #[inline]
     pub fn part(&mut self, tag: u32, part: &[u8], whole: &Bytes) {
         if part.len() < LARGE {
             return self.field(tag, Field::Bytes(part));
