@@ -11,7 +11,9 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt, MetadataExt as _, OpenOptio
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
 
 /// A folder of files. Names are plain file names, no folders inside.
 pub trait Disk: Clone + Send + Sync + 'static {
@@ -80,6 +82,14 @@ pub trait DiskFile: Send + Sync + 'static {
 
     /// Fills as much of the buffer as the file has from `offset` on, and says how much that was.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// The next `len` bytes from `offset` on, or as many as the file has.
+    fn read_vec(&self, len: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let read = self.read_at(&mut bytes, offset)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
 
     fn size(&self) -> io::Result<u64>;
 
@@ -350,7 +360,7 @@ impl FolderFile {
             let whole: usize = some.iter().map(|buffer| buffer.len()).sum();
             let written = loop {
                 match rustix::io::pwritev(&self.file, some, offset) {
-                    Err(rustix::io::Errno::INTR) => {}
+                    Err(Errno::INTR) => {}
                     other => break other?,
                 }
             };
@@ -395,6 +405,22 @@ impl DiskFile for FolderFile {
             .map_err(|error| self.named(error, &format!("read {len} bytes at {offset} of")))
     }
 
+    /// The memory is not filled with zeros before: that would be a good part of what a read from the cache of the kernel
+    /// costs.
+    fn read_vec(&self, len: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let from = offset + bytes.len() as u64;
+            match rustix::io::pread(&self.file, spare_capacity(&mut bytes), from) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(self.named(error, &format!("read {len} bytes at {offset} of"))),
+            }
+        }
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
     fn size(&self) -> io::Result<u64> {
         let metadata = self.file.metadata().map_err(|error| self.named(error, "ask for the size of"))?;
         Ok(metadata.len())
@@ -403,7 +429,7 @@ impl DiskFile for FolderFile {
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len) {
             // The file system cannot do it; writing zeros, which follows where it matters, has to do.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.truncate(self.size()?.max(offset + len)),
+            Err(Errno::OPNOTSUPP) => self.truncate(self.size()?.max(offset + len)),
             other => {
                 other.map_err(|error| self.named(error, &format!("allocate {len} bytes at {offset} of")))
             }

@@ -477,10 +477,12 @@ impl<F: DiskFile> Cursor<'_, F> {
         if let Some(bytes) = self.window.held(at, len as u64) {
             return Ok(bytes.to_vec());
         }
-        let mut bytes = vec![0; len];
-        if self.segment.file.read_at(&mut bytes, at).is_ok_and(|read| read == len) {
+        if let Ok(bytes) = self.segment.file.read_vec(len, at)
+            && bytes.len() == len
+        {
             return Ok(bytes);
         }
+        let mut bytes = vec![0; len];
         for (index, chunk) in bytes.chunks_mut(CHUNK).enumerate() {
             match self.segment.file.read_at(chunk, at + (index * CHUNK) as u64) {
                 Ok(read) if read == chunk.len() => {}

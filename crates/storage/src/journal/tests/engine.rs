@@ -126,3 +126,19 @@ fn figures_tell_of_syncs_frames_reads_and_images() {
     assert_eq!((figures.reads, figures.images), (1, 1));
     assert!(figures.read_bytes >= 30 * 5000 && figures.image_bytes > 0, "{figures:?}");
 }
+
+#[test]
+fn a_stretch_of_a_file_is_read_as_far_as_the_file_goes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = FolderDisk::new(folder.path()).expect("the folder is there");
+    let file = disk.create("some").expect("a file");
+    file.write_at(&[IoSlice::new(b"0123456789")], 0).expect("room");
+    let read = |len, offset| file.read_vec(len, offset).expect("a stretch");
+    assert_eq!(read(4, 3), b"3456");
+    assert_eq!(read(20, 5), b"56789");
+    assert_eq!((read(3, 10), read(0, 0)), (vec![], vec![]));
+    // As a disk reads that has no way of its own.
+    let mut bytes = [0; 20];
+    assert_eq!(file.read_at(&mut bytes, 5).expect("a stretch"), 5);
+    assert_eq!(bytes[..5], b"56789"[..]);
+}
