@@ -36,16 +36,16 @@ def test_the_worker(tmp_path: Path) -> None:
         with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
             worker = subprocess.Popen([tmp_path / "mailer"], env=environment, stdout=out, stderr=err)
         try:
-            client.publish("invites", {"to": "ann@example.com"}, id="invite-1")
-            client.publish("invites", {"to": "bob"}, id="invite-2")
-            assert until(lambda: client.group("invites", "mailers")["parked"] == 1), (tmp_path / "err").read_text()
+            client.publish("invitations", {"to": "ann@example.com"}, id="invite-1")
+            client.publish("invitations", {"to": "bob"}, id="invite-2")
+            assert until(lambda: client.group("invitations", "mailers")["parked"] == 1), (tmp_path / "err").read_text()
             assert until(lambda: (tmp_path / "out").read_text() == shown)
-            assert client.parked_reasons("invites", "mailers") == {"not an email address": 1}
+            assert client.parked_reasons("invitations", "mailers") == {"not an email address": 1}
             server.kill()
             server.start()
-            client.publish("invites", {"to": "carol@example.com"})
+            client.publish("invitations", {"to": "carol@example.com"})
             assert until(lambda: "carol@example.com" in (tmp_path / "out").read_text())
-            assert until(lambda: client.group("invites", "mailers")["lag"] == 0)
+            assert until(lambda: client.group("invitations", "mailers")["lag"] == 0)
         finally:
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(30) == 0

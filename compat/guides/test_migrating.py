@@ -25,7 +25,7 @@ def test_the_worker_after_the_move(tmp_path: Path) -> None:
         run = [sys.executable, "billing.py"]
         done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (0, shown), done.stderr
-        assert client.parked_reasons("orders", "billing") == {"the order has no card": 1}
+        assert client.parked_reasons("payments", "billing") == {"the order has no card": 1}
 
 
 def test_every_setting_that_the_page_names_exists() -> None:

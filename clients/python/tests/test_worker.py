@@ -242,3 +242,57 @@ def test_mistakes_are_told_at_once(forebay_server: Server, forebay_client: Clien
     forebay_client.delete_group(stream, "g")
     running.join(40)
     assert len(ended) == 1
+
+
+def test_the_log_says_what_becomes_of_a_failed_message(
+    forebay_server: Server, forebay_client: Client, stream: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = worker_of(forebay_server, stream, ensure_group={**QUICK, "max_retries": 1})
+
+    @worker.on("raises")
+    def fails(job: Job) -> None:
+        raise RuntimeError("boom")
+
+    @worker.on("asks")
+    def asks(job: Job) -> None:
+        raise RetryAfter(0.01, "busy")
+
+    @worker.on("refuses")
+    def refuses(job: Job) -> None:
+        raise Permanent("bad address")
+
+    for type in ("raises", "asks", "refuses", "unknown"):
+        forebay_client.publish(stream, 1, type=type)
+    caplog.set_level("INFO", logger="forebay.worker")
+    run(worker)
+    said = [(one.levelname, one.getMessage(), one.exc_info is not None) for one in caplog.records]
+    assert sorted(said) == [
+        ("INFO", f"message 2 of {stream}: attempt 1 of 2, will be retried: RetryAfter: busy", False),
+        ("INFO", f"message 3 of {stream}: attempt 1 of 2, parked: Permanent: bad address", False),
+        ("WARNING", f"message 1 of {stream} failed: attempt 1 of 2, will be retried", True),
+        ("WARNING", f"message 1 of {stream} failed: attempt 2 of 2, parked", True),
+        ("WARNING", f"message 2 of {stream}: attempt 2 of 2, parked: RetryAfter: busy", False),
+        (
+            "WARNING",
+            f"message 4 of {stream}: attempt 1 of 2, parked: Permanent: no handler for the type `unknown`",
+            False,
+        ),
+    ]
+
+
+def test_a_group_that_exists_keeps_its_settings_and_the_worker_says_so(
+    forebay_server: Server, forebay_client: Client, stream: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    forebay_client.create_group(stream, "g", max_retries=2)
+    same = worker_of(forebay_server, stream, ensure_group={"max_retries": 2})
+    same.on_any(lambda job: None)
+    run(same)
+    assert caplog.messages == []
+    other = worker_of(forebay_server, stream, ensure_group={"max_retries": 7})
+    other.on_any(lambda job: None)
+    run(other)
+    assert caplog.messages == [
+        "`ensure_group` changes nothing, because the group exists: "
+        f"max_retries of the existing group {stream}/g has another value. value=`2` requested=`7`"
+    ]
+    assert forebay_client.group(stream, "g")["settings"]["max_retries"] == 2

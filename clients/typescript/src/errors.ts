@@ -9,6 +9,9 @@ export class ForebayError extends Error {
 /** The server could not be reached. Nothing was done. */
 export class ConnectionFailed extends ForebayError {}
 
+/** The certificate of the server is not trusted, or is not one for its name. Thrown at once, without retries. */
+export class CertificateRejected extends ConnectionFailed {}
+
 /** The connection broke after the request was sent. The server may have carried it out or not. */
 export class OutcomeUnknown extends ForebayError {}
 
@@ -39,7 +42,7 @@ export class Problem extends ForebayError {
   }
 
   get isNotFound(): boolean {
-    return this.status === 404;
+    return this.status === 404 && this.kind !== "";
   }
 }
 

@@ -1,13 +1,30 @@
+import fs from "node:fs";
 import http from "node:http";
 import https from "node:https";
+import type tls from "node:tls";
 
-import { ConnectionFailed, ForebayError, OutcomeUnknown, Problem, type ProblemDocument } from "./errors.js";
+import {
+  CertificateRejected,
+  ConnectionFailed,
+  ForebayError,
+  OutcomeUnknown,
+  Problem,
+  type ProblemDocument,
+} from "./errors.js";
 
 const PORT = 7070;
 /** Beside the time that a call may take on purpose. */
 const REPLY_WITHIN = 30_000;
 const PAUSE_MIN = 50;
-const PAUSE_MAX = 2_000;
+export const PAUSE_MAX = 2_000;
+/** The codes of Node.js for a certificate of which no known authority is the issuer. */
+const UNKNOWN_ISSUER = new Set([
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+]);
 
 export interface Call {
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -25,7 +42,10 @@ export interface ClientOptions {
   token?: string;
   /** For how many seconds calls that are safe to repeat are repeated while the server is away or busy; 30 by default. */
   retryFor?: number;
-  /** Options of TLS, as in a CA of your own, for a URL of https. */
+  /**
+   * Options of TLS for a URL of https, for example `ca`: the certificates that are trusted. By default these are the
+   * certificates of the file that the variable `FOREBAY_CA` names, or those that Node.js trusts.
+   */
   tls?: https.AgentOptions;
 }
 
@@ -42,7 +62,8 @@ export class Http {
     this.retryFor = options.retryFor ?? 30;
     // The server closes a connection after 75 idle seconds.
     const kept = { keepAlive: true, timeout: 60_000, scheduling: "lifo" as const };
-    this.agent = this.url.protocol === "https:" ? new https.Agent({ ...options.tls, ...kept }) : new http.Agent(kept);
+    const isSecure = this.url.protocol === "https:";
+    this.agent = isSecure ? new https.Agent({ ...authorities(), ...options.tls, ...kept }) : new http.Agent(kept);
     this.headers = { "content-type": "application/json", "user-agent": "forebay-node" };
     const token = options.token ?? process.env.FOREBAY_TOKEN;
     if (token) this.headers.authorization = `Bearer ${token}`;
@@ -77,13 +98,16 @@ export class Http {
       signal: call.signal,
       timeout: (call.wait ?? 0) * 1000 + REPLY_WITHIN,
     });
+    const isSecure = this.url.protocol === "https:";
     request.on("socket", (socket) => {
-      if (socket.connecting) socket.once("connect", () => (wasSent = true));
-      else wasSent = true;
+      if (request.reusedSocket || (!isSecure && !socket.connecting)) wasSent = true;
+      else socket.once(isSecure ? "secureConnect" : "connect", () => (wasSent = true));
     });
     request.on("timeout", () => request.destroy(new Error("no reply in time")));
     request.on("error", (error) => {
       if (call.signal?.aborted) return reject(call.signal.reason);
+      const rejected = (request.socket as tls.TLSSocket | null)?.authorizationError;
+      if (rejected) return reject(certificateRejected(this.url.host, rejected, error));
       // A kept connection that the server had closed: the call is sent again if that is safe.
       const Kind = wasSent ? OutcomeUnknown : ConnectionFailed;
       reject(new Kind(`${wasSent ? "the connection broke" : "cannot reach the server"}: ${this.url.host}: ${error.message}`));
@@ -94,7 +118,7 @@ export class Http {
       reply.on("error", (error) => reject(new OutcomeUnknown(`the reply broke off: ${error.message}`)));
       reply.on("end", () => {
         try {
-          resolve(result<T>(reply.statusCode ?? 0, Buffer.concat(pieces).toString()));
+          resolve(result<T>(this.url.host, reply.statusCode ?? 0, Buffer.concat(pieces).toString()));
         } catch (error) {
           reject(error);
         }
@@ -116,16 +140,45 @@ function parse(text: string): URL {
   return url;
 }
 
-function result<T>(status: number, text: string): T {
+/** The certificates that the variable `FOREBAY_CA` names. */
+function authorities(): { ca?: Buffer } {
+  const file = process.env.FOREBAY_CA;
+  if (!file) return {};
+  try {
+    const ca = fs.readFileSync(file);
+    if (ca.includes("-----BEGIN CERTIFICATE-----")) return { ca };
+  } catch {
+    // Told below.
+  }
+  throw new TypeError(`FOREBAY_CA must name a file with certificates in PEM. value=\`${file}\``);
+}
+
+function certificateRejected(host: string, code: Error | string, error: Error): CertificateRejected {
+  const isUnknown = UNKNOWN_ISSUER.has(String(code));
+  const advice = isUnknown ? ". FOREBAY_CA names a file with the certificates by which the server is recognised" : "";
+  return new CertificateRejected(`cannot reach the server: ${host}: invalid certificate: ${error.message}${advice}`);
+}
+
+function result<T>(host: string, status: number, text: string): T {
   let document: unknown;
+  let isJson = true;
   try {
     document = text ? JSON.parse(text) : undefined;
   } catch {
-    document = undefined;
+    isJson = false;
   }
-  if (status >= 200 && status < 300) return document as T;
-  const known = typeof document === "object" && document !== null;
-  throw new Problem(status, known ? (document as ProblemDocument) : { detail: `unexpected reply: ${text.slice(0, 200)}` });
+  if (status >= 200 && status < 300 && isJson) return document as T;
+  if (typeof document === "object" && document !== null && "type" in document) {
+    throw new Problem(status, document as ProblemDocument);
+  }
+  const shown = text.slice(0, 200).trim();
+  // Perhaps a proxy that does not reach the server.
+  if (status >= 500 || status === 429) throw new Problem(status, { detail: `unexpected reply of ${host}: ${shown}` });
+  throw new Problem(status, {
+    detail:
+      `the server at ${host} is not the HTTP API of Forebay, which is on port ${PORT} unless \`listen\` says otherwise. ` +
+      `status=\`${status}\` answer=\`${shown}\``,
+  });
 }
 
 /** For how many milliseconds to wait before a call is sent again; `undefined` if it must not be. */
@@ -135,6 +188,7 @@ export function pauseBeforeRetry(call: Call, error: unknown, tries: number): num
     if (error.document.retry === "later") return Math.max(backoff, (error.document.retry_after ?? 0) * 1000);
     return error.document.retry === "same_id" && call.isSafe ? backoff : undefined;
   }
+  if (error instanceof CertificateRejected) return undefined;
   if (error instanceof ConnectionFailed) return backoff;
   return error instanceof ForebayError && call.isSafe ? backoff : undefined;
 }

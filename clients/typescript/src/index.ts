@@ -14,6 +14,7 @@ export {
   type Stored,
 } from "./client.js";
 export {
+  CertificateRejected,
   ConnectionFailed,
   Fault,
   ForebayError,

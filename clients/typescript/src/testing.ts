@@ -15,10 +15,12 @@ export class Server {
   private constructor(
     readonly port: number,
     private readonly folder: string | undefined,
+    private readonly options: readonly string[],
   ) {}
 
-  static async start(folder?: string): Promise<Server> {
-    const server = new Server(await freePort(), folder);
+  /** `options` are further flags of `forebay serve`. */
+  static async start(folder?: string, options: readonly string[] = []): Promise<Server> {
+    const server = new Server(await freePort(), folder, options);
     await server.start();
     return server;
   }
@@ -30,7 +32,7 @@ export class Server {
   /** Starts the server again, on the same port. */
   async start(): Promise<void> {
     const where = this.folder === undefined ? ["--memory"] : ["--data", this.folder];
-    const words = ["serve", ...where, "--listen", `127.0.0.1:${this.port}`, "--sqs", "none", "--kurrent", "none", "--log", "json"];
+    const words = ["serve", ...where, "--listen", `127.0.0.1:${this.port}`, "--sqs", "none", "--kurrent", "none", "--log", "json", ...this.options];
     const child = spawn(process.env.FOREBAY_BIN ?? "forebay", words, { stdio: ["ignore", "ignore", "pipe"] });
     this.process = child;
     const said: string[] = [];

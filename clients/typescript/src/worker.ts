@@ -1,8 +1,8 @@
 import os from "node:os";
 
 import { Client, type Received, type Settings, outcomes, received, receiveCall, settleCall } from "./client.js";
-import { Fault, Permanent, Problem, Transient } from "./errors.js";
-import { type Call, type ClientOptions, pauseBeforeRetry, sleep, withResolvers } from "./http.js";
+import { CertificateRejected, Fault, Permanent, Problem, Transient } from "./errors.js";
+import { type Call, type ClientOptions, PAUSE_MAX, pauseBeforeRetry, sleep, withResolvers } from "./http.js";
 
 /** How many seconds one receive waits for messages. */
 const LONG_POLL = 20;
@@ -21,7 +21,10 @@ export interface WorkerOptions extends ClientOptions {
   prefetch?: number;
   /** For how many seconds a message stays with this worker without a sign of life; 30 by default. */
   lease?: number;
-  /** Creates the group, and its stream, with these settings. An existing group keeps its own. */
+  /**
+   * Creates the group, and its stream, with these settings. An existing group keeps its own; if one has another value,
+   * the worker logs that. `Client.changeGroup` changes them.
+   */
   ensureGroup?: Settings;
   /** The name of this consumer. */
   name?: string;
@@ -29,6 +32,24 @@ export interface WorkerOptions extends ClientOptions {
   shutdownWithin?: number;
   /** Told of failures and of lost connections; by default they go to the standard error. */
   log?: (text: string) => void;
+}
+
+/** What becomes of a message that was not processed, by the outcome of its lease. */
+const BECOMES: Record<string, string> = {
+  retrying: "will be retried",
+  returned: "will be delivered again",
+  moving: "moved to another stream",
+  not_yours: "its lease had ended, so it will be delivered again",
+  unsent: "will be delivered again",
+};
+
+/** A job that was not processed, until it is known what becomes of its message. */
+interface Failure {
+  job: Job;
+  fault: Fault;
+  text: string;
+  /** The handler did not choose this end, so it is logged in any case. */
+  isError: boolean;
 }
 
 export type Handler = (job: Job) => void | Promise<void>;
@@ -136,6 +157,11 @@ export class Worker {
   private results = new Map<string, string[]>();
   private unsettled = 0;
   private isSettling = false;
+  /** Failures whose results have not been answered yet, by lease. They are logged with what became of the message. */
+  private readonly failures = new Map<string, Failure>();
+  /** How often a message is delivered at most; `undefined` if that is not limited. */
+  private attemptsMax: number | undefined;
+  private hasJoined = false;
   private isConnected = true;
   private failure: unknown;
   /** Resolved whenever a job ends or a result is answered. */
@@ -201,12 +227,20 @@ export class Worker {
     const settings = this.options.ensureGroup;
     const path = `/subscriptions/${encodeURIComponent(this.stream)}/${encodeURIComponent(this.group)}`;
     const signal = this.stopping.signal;
+    type Group = { settings: { max_retries: number | "unlimited" } };
+    const get = () => this.call<Group>({ method: "GET", path, isSafe: true, signal });
+    const put = () => this.call<Group>({ method: "PUT", path, body: settings, isSafe: true, signal });
     try {
-      if (settings) await this.call({ method: "PUT", path, body: settings, isSafe: true, signal });
-      else await this.call({ method: "GET", path, isSafe: true, signal });
+      const group = await (settings ? put() : get()).catch((error: unknown) => {
+        if (!(error instanceof Problem && error.kind === "settings-differ")) throw error;
+        this.log(`\`ensureGroup\` changes nothing, because the group exists: ${error.document.detail ?? ""}`);
+        return get();
+      });
+      const retries = group.settings.max_retries;
+      this.attemptsMax = typeof retries === "number" ? retries + 1 : undefined;
+      this.hasJoined = true;
     } catch (error) {
-      const isOther = error instanceof Problem && error.kind === "settings-differ";
-      if (!isOther && !signal.aborted) throw error;
+      if (!signal.aborted) throw error;
     }
   }
 
@@ -220,7 +254,9 @@ export class Worker {
         return done;
       } catch (error) {
         if (call.signal?.aborted) throw call.signal.reason;
-        const pause = pauseBeforeRetry(call, error, tries);
+        let pause = pauseBeforeRetry(call, error, tries);
+        // The server had a good certificate before. A worker waits until it has one again.
+        if (this.hasJoined && error instanceof CertificateRejected) pause = PAUSE_MAX;
         if (pause === undefined) throw error;
         if (this.isConnected) this.log(`trying again until the server answers: ${(error as Error).message}`);
         this.isConnected = false;
@@ -272,37 +308,53 @@ export class Worker {
         continue;
       }
       this.running += 1;
-      void this.outcome(job).then((fault) => {
+      void this.outcome(job).then((failure) => {
         this.running -= 1;
-        this.done(job, fault?.nack());
+        if (failure) this.failures.set(job.message.lease, failure);
+        this.done(job, failure?.fault.nack());
         this.begin();
       });
     }
   }
 
-  private async outcome(job: Job): Promise<Fault | undefined> {
+  private async outcome(job: Job): Promise<Failure | undefined> {
     const handler = this.handlers.get(job.message.type ?? "") ?? this.fallback;
     if (!handler) {
       const which = job.type === undefined ? "messages without a type" : `the type \`${job.type}\``;
-      return new Permanent(`no handler for ${which}`);
+      const text = `no handler for ${which}`;
+      return { job, fault: new Permanent(text), text, isError: true };
     }
     try {
       await handler(job);
       return undefined;
     } catch (error) {
-      if (error instanceof Fault) return error;
       const text = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-      this.log(`message ${job.message.seq} of ${this.stream} failed: ${text}`);
-      return new Transient(text);
+      if (error instanceof Fault) return { job, fault: error, text, isError: false };
+      return { job, fault: new Transient(text), text, isError: true };
     }
+  }
+
+  private logFailure(lease: string, outcome: string): void {
+    const failure = this.failures.get(lease);
+    if (!failure) return;
+    this.failures.delete(lease);
+    const { job, fault, text } = failure;
+    // A retry was asked for, and none was left.
+    const isLast = fault.nack().action === "retry" && !["retrying", "not_yours", "unsent"].includes(outcome);
+    if (!failure.isError && !isLast) return;
+    // The setting may have been raised since the worker began.
+    const of = this.attemptsMax === undefined || job.attempt > this.attemptsMax ? "" : ` of ${this.attemptsMax}`;
+    const becomes = BECOMES[outcome] ?? outcome;
+    this.log(`message ${job.seq} of ${this.stream} failed: attempt ${job.attempt}${of}, ${becomes}: ${text}`);
   }
 
   private done(job: Job, nack: Record<string, unknown> | undefined): void {
     // A job that was given up at a stop has been returned already.
-    if (!this.held.has(job.message.lease)) return;
+    if (!this.held.has(job.message.lease)) return this.logFailure(job.message.lease, "returned");
     this.forget(job);
     if (job.isCancelled) {
       this.stats.late += 1;
+      this.logFailure(job.message.lease, "not_yours");
       return;
     }
     this.settle(job, nack);
@@ -332,7 +384,10 @@ export class Worker {
             const body = { leases: some, ...(fields ? (JSON.parse(fields) as object) : {}) };
             const verb = fields ? "nack" : "ack";
             const call = { ...settleCall(this.stream, this.group, verb, body), signal: this.ended.signal };
-            for (const outcome of outcomes(await this.call(call))) this.stats.count(outcome);
+            outcomes(await this.call(call)).forEach((outcome, index) => {
+              this.stats.count(outcome);
+              this.logFailure(some[index] as string, outcome);
+            });
             this.unsettled -= some.length;
           }
         }
@@ -372,6 +427,7 @@ export class Worker {
     if (!(await this.until(() => this.unsettled === 0, FLUSH_WITHIN)) && this.failure === undefined) {
       this.log(`${this.unsettled} results could not be sent; their messages will be delivered again`);
     }
+    for (const lease of [...this.failures.keys()]) this.logFailure(lease, "unsent");
   }
 
   /** Waits for a condition, and says whether it came about in time. */

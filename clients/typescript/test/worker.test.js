@@ -47,7 +47,7 @@ test("handlers are found by type", async () => {
   const stats = await run(workerOf(stream).on("a", (job) => void seen.push(job.body)));
   assert.deepEqual(seen, ["a"]);
   assert.deepEqual([stats.acked, stats.parked], [1, 2]);
-  assert.deepEqual(await reasons(stream), ["no handler for the type ``", "no handler for the type `b`"]);
+  assert.deepEqual(await reasons(stream), ["no handler for messages without a type", "no handler for the type `b`"]);
 });
 
 test("faults say what becomes of a message", async () => {
@@ -208,4 +208,40 @@ test("every job is done whatever is killed", async () => {
   const wrong = [...runs].filter(([, pids]) => !pids.slice(0, -1).every((pid) => killed.has(pid)));
   assert.deepEqual(wrong, []);
   fs.rmSync(folder, { recursive: true });
+});
+
+test("the log says what becomes of a failed message", async () => {
+  const stream = fresh();
+  const said = [];
+  const worker = workerOf(stream, { ensureGroup: { ...QUICK, max_retries: 1 }, log: (text) => said.push(text) });
+  worker.on("raises", () => {
+    throw new Error("boom");
+  });
+  worker.on("asks", () => {
+    throw new RetryAfter(0.01, "busy");
+  });
+  worker.on("refuses", () => {
+    throw new Permanent("bad address");
+  });
+  for (const type of ["raises", "asks", "refuses", "unknown"]) await client.publish(stream, 1, { type });
+  await run(worker);
+  assert.deepEqual(said.sort(), [
+    `message 1 of ${stream} failed: attempt 1 of 2, will be retried: Error: boom`,
+    `message 1 of ${stream} failed: attempt 2 of 2, parked: Error: boom`,
+    `message 2 of ${stream} failed: attempt 2 of 2, parked: RetryAfter: busy`,
+    `message 4 of ${stream} failed: attempt 1 of 2, parked: no handler for the type \`unknown\``,
+  ]);
+});
+
+test("a group that exists keeps its settings, and the worker says so", async () => {
+  const stream = fresh();
+  const said = [];
+  await client.createGroup(stream, "g", { max_retries: 2 });
+  const worker = (max_retries) => workerOf(stream, { ensureGroup: { max_retries }, log: (text) => said.push(text) });
+  await run(worker(2).onAny(() => {}));
+  assert.deepEqual(said, []);
+  await run(worker(7).onAny(() => {}));
+  const why = `max_retries of the existing group ${stream}/g has another value. value=\`2\` requested=\`7\``;
+  assert.deepEqual(said, [`\`ensureGroup\` changes nothing, because the group exists: ${why}`]);
+  assert.equal((await client.group(stream, "g")).settings.max_retries, 2);
 });

@@ -309,7 +309,7 @@ pub(crate) fn unreachable(address: &str, cause: &(dyn std::error::Error + 'stati
         true => "--ca or FOREBAY_CA names the certificates by which it is recognised",
         false if why == CLOSED => "If it has a certificate, its address begins with https://",
         false if why == NO_TLS => "An address that begins with http:// is without TLS",
-        false => "Is it running? --server or FOREBAY_SERVER takes another",
+        false => "Is it running? To use another address, give --server or FOREBAY_SERVER",
     };
     let server = match context::current_name_of(address) {
         Some(name) => format!("{server}, of the context {}", printable(&name)),

@@ -229,8 +229,9 @@ fn open_journal(
     keys: Option<Keyring>,
 ) -> anyhow::Result<JournalEngine<Recorded<FolderDisk>>> {
     let folder = &settings.data;
-    let disk = FolderDisk::new(folder)
-        .with_context(|| format!("cannot use the data folder {}; --data takes another", folder.display()))?;
+    let disk = FolderDisk::new(folder).with_context(|| {
+        format!("cannot use the data folder {}. To use another, give --data", folder.display())
+    })?;
     let open_to_all = disk
         .mode_for_all()
         .with_context(|| format!("cannot look at the data folder {}", folder.display()))?;
@@ -303,7 +304,7 @@ fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.context(Exit::CannotListen).with_context(|| {
         format!(
-            "the native API cannot listen on port {}; --listen takes another. address=`{address}`",
+            "the native API cannot listen on port {}. To use another address, give --listen. address=`{address}`",
             address.port()
         )
     })

@@ -7,7 +7,7 @@ use crate::value::{Limit, join};
 /// One setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// As JSON has it. In `forebay.v1` lengths of time end in `_ms`.
+    /// As JSON has it. In `forebay.v1` durations end in `_ms`.
     pub name: &'static str,
     pub kind: Kind,
     /// Whether `null` is a value, and means none.
@@ -24,7 +24,7 @@ pub enum Kind {
     Switch,
     Whole,
     Real,
-    /// A length of time, as in `30s`.
+    /// A duration, as in `30s`.
     Span,
     /// A moment, as in `2026-11-15T10:30:00Z`.
     Time,
@@ -65,7 +65,7 @@ impl fmt::Display for Kind {
             Kind::Switch => f.write_str("`true` or `false`"),
             Kind::Whole => f.write_str("a whole number"),
             Kind::Real => f.write_str("a number"),
-            Kind::Span => f.write_str("a length of time"),
+            Kind::Span => f.write_str("a duration"),
             Kind::Time => f.write_str("a time"),
             Kind::Text => f.write_str("a text"),
             Kind::Words(words) => list(f, words, |f, word| write!(f, "`{word}`")),

@@ -20,6 +20,7 @@ from .aio import AsyncClient
 from .client import Client
 from .errors import (
     Busy,
+    CertificateRejected,
     Conflict,
     ConnectionFailed,
     Fault,
@@ -42,6 +43,7 @@ __all__ = [
     "AsyncClient",
     "Busy",
     "Call",
+    "CertificateRejected",
     "Client",
     "Conflict",
     "ConnectionFailed",

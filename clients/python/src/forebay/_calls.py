@@ -529,9 +529,9 @@ def seconds(value: Duration) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, str):
-        units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-        number = value.rstrip("dhms")
+        units = {"us": 0.000001, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+        number = value.rstrip("dhmsu")
         if not number.isdigit() or value[len(number) :] not in units:
-            raise ValueError(f"a duration is a whole number and ms, s, m, h or d. value=`{value}`")
+            raise ValueError(f"a duration is a whole number and us, ms, s, m, h or d. value=`{value}`")
         return int(number) * units[value[len(number) :]]
     return float(value)

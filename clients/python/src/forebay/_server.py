@@ -24,6 +24,8 @@ CONNECT_WITHIN = 5.0
 #: A server closes a connection after 75 idle seconds; a client that stops using it earlier meets no closed one.
 IDLE_MAX = 60.0
 PAUSE_MIN, PAUSE_MAX = 0.05, 2.0
+#: The codes of OpenSSL for a certificate of which no known authority is the issuer.
+UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Address:
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"a server is HOST, HOST:PORT or a URL of http or https. value=`{text}`")
         if url.scheme == "https" and tls is None:
-            tls = ssl.create_default_context()
+            tls = _context(os.environ.get("FOREBAY_CA"))
         if url.scheme == "http" and tls is not None:
             raise ValueError(f"a TLS context needs a URL of https. value=`{text}`")
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
@@ -60,18 +62,46 @@ class Address:
         return self.headers["host"]
 
 
-def result(call: Call[T], status: int, body: bytes) -> T:
+def _context(ca: str | None) -> ssl.SSLContext:
+    """Trusts the certificates of this file, or the authorities that the system trusts."""
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except OSError as error:  # Also a file without certificates.
+        raise ValueError(f"FOREBAY_CA must name a file with certificates in PEM. value=`{ca}`") from error
+
+
+def cannot_connect(at: Address, error: BaseException) -> errors.ConnectionFailed:
+    """The error for a connection that could not be made."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return errors.ConnectionFailed(f"cannot reach {at}: {error}")
+    advice = ""
+    if error.verify_code in UNKNOWN_ISSUER:
+        advice = ". FOREBAY_CA names a file with the certificates by which the server is recognised"
+    why = error.verify_message.rstrip(".")
+    return errors.CertificateRejected(f"cannot reach {at}: invalid certificate: {why}{advice}")
+
+
+def result(at: Address, call: Call[T], status: int, body: bytes) -> T:
     """What a reply means: the result of the call, or the problem that is raised."""
     try:
         document: Any = json.loads(body) if body else None
+        is_json = True
     except ValueError:
-        document = None
-    if 200 <= status < 300:
+        document, is_json = None, False
+    if 200 <= status < 300 and is_json:
         return call.read(document)
-    if not isinstance(document, dict):
-        # No Forebay: perhaps a proxy between.
-        document = {"detail": f"unexpected reply: {body[:200].decode(errors='replace')!r}"}
-    raise errors.problem(status, document)
+    if isinstance(document, dict) and "type" in document:
+        raise errors.problem(status, document)
+    shown = body[:200].decode(errors="replace").strip()
+    if status >= 500 or status == 429:
+        # Perhaps a proxy that does not reach the server.
+        raise errors.problem(status, {"detail": f"unexpected reply of {at}: {shown!r}"})
+    detail = (
+        f"the server at {at} is not the HTTP API of Forebay, which is on port {PORT} unless `listen` says otherwise. "
+        f"status=`{status}` answer=`{shown}`"
+    )
+    # Not `NotFound`, because that says that a stream or a group does not exist.
+    raise errors.Problem(status, {"detail": detail})
 
 
 def pause_before_retry(call: Call[Any], error: errors.ForebayError, tries: int) -> float | None:
@@ -81,6 +111,8 @@ def pause_before_retry(call: Call[Any], error: errors.ForebayError, tries: int) 
         if error.retry == "later":
             return max(backoff, error.retry_after or 0.0)
         return backoff if error.retry == "same_id" and call.is_safe else None
+    if isinstance(error, errors.CertificateRejected):
+        return None
     if isinstance(error, errors.ConnectionFailed):
         return backoff
     return backoff if isinstance(error, errors.OutcomeUnknown) and call.is_safe else None

@@ -11,8 +11,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import _calls
 from ._calls import Call, Page, Parked, Stored
-from ._server import CONNECT_WITHIN, IDLE_MAX, REPLY_WITHIN, Address, pause_before_retry, result
-from .errors import ConnectionFailed, ForebayError, OutcomeUnknown
+from ._server import CONNECT_WITHIN, IDLE_MAX, REPLY_WITHIN, Address, cannot_connect, pause_before_retry, result
+from .errors import ForebayError, OutcomeUnknown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class AsyncClient:
         tries = 0
         while True:
             try:
-                return result(call, *await self._send(call))
+                return result(self.address, call, *await self._send(call))
             except ForebayError as error:
                 pause = pause_before_retry(call, error, tries)
                 if pause is None or time.monotonic() + pause > until:
@@ -161,7 +161,7 @@ class AsyncClient:
             opening = asyncio.open_connection(at.host, at.port, ssl=at.tls, limit=HEAD_MAX)
             return _Connection(*await asyncio.wait_for(opening, CONNECT_WITHIN))
         except (OSError, asyncio.TimeoutError) as error:
-            raise ConnectionFailed(f"cannot reach {at}: {error}") from error
+            raise cannot_connect(at, error) from error
 
 
 class _ClosedWhileIdle(Exception):

@@ -12,8 +12,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import _calls
 from ._calls import Call, Page, Parked, Stored
-from ._server import CONNECT_WITHIN, IDLE_MAX, REPLY_WITHIN, Address, pause_before_retry, result
-from .errors import ConnectionFailed, ForebayError, OutcomeUnknown
+from ._server import CONNECT_WITHIN, IDLE_MAX, REPLY_WITHIN, Address, cannot_connect, pause_before_retry, result
+from .errors import ForebayError, OutcomeUnknown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,6 +39,8 @@ class Client:
     ```
 
     `server` is a host, a host and port, or a URL; by default the variable `FOREBAY_SERVER`, or this machine.
+    A URL of https is reached over TLS. `tls` says which certificates are trusted; by default those of the file that the
+    variable `FOREBAY_CA` names, or those that the system trusts.
     Calls that are safe to repeat are repeated for `retry_for` seconds while the server cannot be reached or is busy.
     """
 
@@ -106,7 +108,7 @@ class Client:
         tries = 0
         while True:
             try:
-                return result(call, *self._send(call))
+                return result(self.address, call, *self._send(call))
             except ForebayError as error:
                 pause = pause_before_retry(call, error, tries)
                 if pause is None or time.monotonic() + pause > until:
@@ -183,7 +185,8 @@ class Client:
         try:
             connection.connect()
         except OSError as error:
-            raise ConnectionFailed(f"cannot reach {at}: {error}") from error
+            connection.close()
+            raise cannot_connect(at, error) from error
         return connection
 
 

@@ -13,6 +13,10 @@ class ConnectionFailed(ForebayError):
     """The server could not be reached, or the connection broke before the request was sent. Nothing was done."""
 
 
+class CertificateRejected(ConnectionFailed):
+    """The certificate of the server is not trusted, or is not one for its name. Raised at once, without retries."""
+
+
 class OutcomeUnknown(ForebayError):
     """The connection broke after the request was sent. The server may have carried it out or not.
 

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,13 +32,23 @@ STOPS_WITHIN = 15.0
 
 
 class Server:
-    """A server process on a free port of this machine, with a data folder of its own or in memory."""
+    """A server process on a free port of this machine, with a data folder of its own or in memory.
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None, *, program: str | None = None) -> None:
+    `options` are further flags of `forebay serve`.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        program: str | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         found = program or os.environ.get("FOREBAY_BIN") or shutil.which("forebay")
         if found is None:
             raise FileNotFoundError("the program `forebay` is not on the PATH; FOREBAY_BIN may name it")
         self.program = found
+        self.options = tuple(options)
         self.folder = None if folder is None else Path(folder)
         # A server that is started again listens on the same port, so clients find it.
         with socket.socket() as probe:
@@ -65,6 +75,7 @@ class Server:
             "none",
             "--log",
             "json",
+            *self.options,
         ]
         # What it says is read to the end, so that it never waits for us.
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 from . import _calls
 from ._calls import Call, Received, Settings
-from ._server import pause_before_retry
+from ._server import PAUSE_MAX, pause_before_retry
 from .aio import AsyncClient
-from .errors import Conflict, Fault, ForebayError, Permanent, Transient
+from .errors import CertificateRejected, Conflict, Fault, ForebayError, Permanent, Transient
 
 log = logging.getLogger("forebay.worker")
 
@@ -134,7 +134,8 @@ class Worker:
     - `lease` is how long a message stays with this worker without a sign of life. The worker renews leases while
       handlers run, so it may be short even if jobs are long.
     - `prefetch` is how many messages wait beside those that run; by default as many as run.
-    - `ensure_group` creates the group, and its stream, with these settings. An existing group keeps its own.
+    - `ensure_group` creates the group, and its stream, with these settings. An existing group keeps its own; if one
+      has another value, the worker logs a warning. `Client.change_group` changes them.
     """
 
     def __init__(
@@ -243,6 +244,41 @@ class Worker:
             return self.stats
 
 
+#: What becomes of a message that was not processed, by the outcome of its lease.
+_BECOMES = {
+    "retrying": "will be retried",
+    "returned": "will be delivered again",
+    "moving": "moved to another stream",
+    "not_yours": "its lease had ended, so it will be delivered again",
+    "unsent": "will be delivered again",
+}
+
+
+@dataclass
+class _Failure:
+    """A job that was not processed, until it is known what becomes of its message."""
+
+    job: Job
+    fault: Fault
+    level: int
+    error: Exception | None = None
+
+    def log(self, stream: str, attempts_max: int | None, outcome: str) -> None:
+        attempt, fault = self.job.attempt, self.fault
+        # The setting may have been raised since the worker began.
+        of = "" if attempts_max is None or attempt > attempts_max else f" of {attempts_max}"
+        becomes = _BECOMES.get(outcome, outcome)
+        # A retry was asked for, and none was left.
+        is_last = fault.action == "retry" and outcome not in ("retrying", "not_yours", "unsent")
+        level = logging.WARNING if is_last else self.level
+        if self.error is not None:
+            text = "message %s of %s failed: attempt %s%s, %s"
+            log.log(level, text, self.job.seq, stream, attempt, of, becomes, exc_info=self.error)
+        else:
+            text = "message %s of %s: attempt %s%s, %s: %s: %s"
+            log.log(level, text, self.job.seq, stream, attempt, of, becomes, type(fault).__name__, fault)
+
+
 class _Shift:
     """One run of a worker: the tasks, and what they share."""
 
@@ -261,6 +297,11 @@ class _Shift:
         self.unsettled = 0
         self.all_settled = asyncio.Event()
         self.all_settled.set()
+        # Failures whose results have not been answered yet, by lease. They are logged with what became of the message.
+        self.failures: dict[str, _Failure] = {}
+        #: How often a message is delivered at most; `None` if that is not limited.
+        self.attempts_max: int | None = None
+        self.has_joined = False
         self.threads = ThreadPoolExecutor(worker.concurrency, thread_name_prefix="forebay-job")
         self.is_connected = True
 
@@ -293,15 +334,19 @@ class _Shift:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _join(self) -> None:
-        settings = self.worker._ensure_group
-        if settings is None:
-            await self._call(_calls.group(self.worker.stream, self.worker.group))
-            return
+        worker, settings = self.worker, self.worker._ensure_group
+        at = (worker.stream, worker.group)
         try:
-            await self._call(_calls.create_group(self.worker.stream, self.worker.group, settings))
+            call = _calls.group(*at) if settings is None else _calls.create_group(*at, settings)
+            group = await self._call(call)
         except Conflict as conflict:
             if conflict.kind != "settings-differ":
                 raise
+            log.warning("`ensure_group` changes nothing, because the group exists: %s", conflict.detail)
+            group = await self._call(_calls.group(*at))
+        retries = group["settings"]["max_retries"]
+        self.attempts_max = retries + 1 if isinstance(retries, int) else None
+        self.has_joined = True
 
     async def _call(self, call: Call[T]) -> T:
         """Carries out a call, however long the server is away. Raises what trying again cannot mend."""
@@ -311,6 +356,9 @@ class _Shift:
                 done = await self.client.call(call)
             except ForebayError as error:
                 pause = pause_before_retry(call, error, tries)
+                if pause is None and self.has_joined and isinstance(error, CertificateRejected):
+                    # The server had a good certificate before. A worker waits until it has one again.
+                    pause = PAUSE_MAX
                 if pause is None:
                     raise
                 if self.is_connected:
@@ -355,18 +403,22 @@ class _Shift:
                 self._forget(job)
                 continue
             try:
-                fault = await self._outcome(job)
+                failure = await self._outcome(job)
             except asyncio.CancelledError:
                 self._done(job, {"action": "return"})
                 raise
-            self._done(job, None if fault is None else fault.nack())
+            if failure is None:
+                self._done(job, None)
+                continue
+            self.failures[job.message.lease] = failure
+            self._done(job, failure.fault.nack())
 
-    async def _outcome(self, job: Job) -> Fault | None:
+    async def _outcome(self, job: Job) -> _Failure | None:
         routes = self.worker._routes
         route = routes.get(job.type) or routes.get(None)
         if route is None:
             which = "messages without a type" if job.type is None else f"the type `{job.type}`"
-            return Permanent(f"no handler for {which}")
+            return _Failure(job, Permanent(f"no handler for {which}"), level=logging.WARNING)
         try:
             if route.is_async:
                 await self._within(route.timeout, route.handler(job))  # type: ignore[arg-type]
@@ -374,12 +426,15 @@ class _Shift:
                 run = contextvars.copy_context().run
                 await asyncio.get_running_loop().run_in_executor(self.threads, run, route.handler, job)
         except Fault as fault:
-            log.info("message %s of %s: %s: %s", job.seq, self.worker.stream, type(fault).__name__, fault)
-            return fault
+            return _Failure(job, fault, level=logging.INFO)
         except Exception as error:
-            log.warning("message %s of %s failed", job.seq, self.worker.stream, exc_info=error)
-            return Transient(f"{type(error).__name__}: {error}")
+            return _Failure(job, Transient(f"{type(error).__name__}: {error}"), level=logging.WARNING, error=error)
         return None
+
+    def _log_failure(self, lease: str, outcome: str) -> None:
+        failure = self.failures.pop(lease, None)
+        if failure is not None:
+            failure.log(self.worker.stream, self.attempts_max, outcome)
 
     @staticmethod
     async def _within(timeout: float | None, handler: Awaitable[None]) -> None:
@@ -399,6 +454,7 @@ class _Shift:
     def _done(self, job: Job, nack: dict[str, Any] | None) -> None:
         if job.is_cancelled:
             self.stats.late += 1
+            self._log_failure(job.message.lease, "not_yours")
             self._forget(job)
             return
         if nack is not None and "reason" in nack:
@@ -426,8 +482,10 @@ class _Shift:
     async def _settle_some(self, fields: str, leases: list[str]) -> None:
         at = (self.worker.stream, self.worker.group, leases)
         call = _calls.nack(*at, **json.loads(fields)) if fields else _calls.ack(*at)
-        for outcome in await self._call(call):
+        outcomes = await self._call(call)
+        for lease, outcome in zip(leases, outcomes, strict=True):
             self.stats.count(outcome)
+            self._log_failure(lease, outcome)
         self.unsettled -= len(leases)
         if self.unsettled == 0:
             self.all_settled.set()
@@ -470,3 +528,5 @@ class _Shift:
             await asyncio.wait_for(self.all_settled.wait(), FLUSH_WITHIN)
         except asyncio.TimeoutError:
             log.warning("%s results could not be sent; their messages will be delivered again", self.unsettled)
+        for lease in list(self.failures):
+            self._log_failure(lease, "unsent")

@@ -118,10 +118,11 @@ impl Row {
         match TcpListener::bind(address).await {
             Ok(listener) => Ok(Ok(listener)),
             Err(error) if !is_asked_for => Ok(Err(format!(
-                "{name} is not served: {address} cannot be listened on ({error}); {flag} takes another address, or none"
+                "{name} is not served: {address} cannot be listened on ({error}). To use another address, or \
+                 none, give {flag}"
             ))),
             Err(error) => Err(anyhow::Error::new(error).context(Exit::CannotListen).context(format!(
-                "{name} cannot be served on port {}; {flag} takes another. address=`{address}`",
+                "{name} cannot be served on port {}. To use another address, give {flag}. address=`{address}`",
                 address.port()
             ))),
         }

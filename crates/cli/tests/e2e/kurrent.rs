@@ -57,7 +57,7 @@ fn an_address_that_others_can_reach_is_refused_and_a_port_in_use_is_an_error() {
     let in_use = serve(&address);
     assert_eq!(in_use.code, 5, "{}", in_use.said);
     assert!(
-        in_use.said.contains(&address) && in_use.said.contains("--kurrent takes another"),
+        in_use.said.contains(&address) && in_use.said.contains("To use another address, give --kurrent"),
         "{}",
         in_use.said
     );

@@ -291,7 +291,7 @@ fn a_table_describes_itself() {
     assert_eq!(default("backoff"), None);
     assert!(field("start.seq").is_required() && !field("rate.burst").is_required());
     assert_eq!(field("acks").values(), "`journal`, `durable` or `checkpoint`");
-    assert_eq!(field("parked_max_age").values(), "a length of time, between 1us and 366d, or `null`");
+    assert_eq!(field("parked_max_age").values(), "a duration, between 1us and 366d, or `null`");
     assert_eq!(field("start").values(), "`beginning` or `end`, an object of `seq` or an object of `time`");
     assert!(find(GroupSettings::FIELDS, "key_lock").is_none());
 }

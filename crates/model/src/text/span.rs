@@ -1,10 +1,10 @@
-//! Lengths of time as people write them: a number and a unit.
+//! Durations as people write them: a number and a unit.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A length of time, as in `"250ms"`, `"30s"`, `"15m"`, `"12h"`, `"7d"`. Written with the largest unit that
+/// A duration, as in `"250ms"`, `"30s"`, `"15m"`, `"12h"`, `"7d"`. Written with the largest unit that
 /// is exact, so that reading it back gives the same span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(pub Duration);
@@ -20,7 +20,7 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
-/// Why a text is no length of time. Reads after the name of a field.
+/// Why a text is no duration. Reads after the name of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadSpan {
     NoNumber,
@@ -33,7 +33,7 @@ impl fmt::Display for BadSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BadSpan::NoNumber | BadSpan::NoUnit => {
-                "must be a whole number with a unit (ms, s, m, h or d), such as \"250ms\", \"30s\" or \"15m\""
+                "must be a whole number with a unit (us, ms, s, m, h or d), such as \"250ms\", \"30s\" or \"15m\""
             }
             BadSpan::Fraction => "must be a whole number with a unit; \"1500ms\" is one and a half seconds",
             BadSpan::TooLong => "must be a shorter time",

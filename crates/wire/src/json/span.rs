@@ -8,7 +8,7 @@ use forebay_model::text;
 pub use forebay_model::text::BadSpan;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A length of time, as in `"250ms"`, `"30s"`, `"15m"`, `"12h"`, `"7d"`. Written with the largest unit that
+/// A duration, as in `"250ms"`, `"30s"`, `"15m"`, `"12h"`, `"7d"`. Written with the largest unit that
 /// is exact, so that reading it back gives the same span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(pub Duration);
@@ -54,7 +54,7 @@ mod schema {
         fn schema() -> RefOr<Schema> {
             ObjectBuilder::new()
                 .schema_type(Type::String)
-                .description(Some("A length of time: a whole number and a unit."))
+                .description(Some("A duration: a whole number and a unit."))
                 .pattern(Some("^[0-9]+(ns|us|ms|s|m|h|d)$"))
                 .examples(["250ms", "30s", "15m", "12h", "7d"])
                 .into()
