@@ -35,8 +35,8 @@ const SEEDS: &str = "200";
 /// How many minutes the server is tortured: runs of a minute each, and every other one with an encrypted folder.
 const MINUTES: &str = "2";
 
-/// What the builds, the fetched packages and the data of the tests take, in KiB. A server refuses messages on a full disk,
-/// so tests would fail one by one and say little about why.
+/// What the builds, the fetched packages and the data of the tests take, in KiB. A server refuses messages on a full
+/// disk, so tests would fail one by one and say little about why.
 const SPACE_KIB: u64 = 8 << 20;
 
 const TESTS: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
@@ -59,7 +59,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Ends at once if the disk is so full that tests must fail. What is built already needs no more space.
+/// Refuses to begin on a disk that is so full that tests would fail. A tree that was built before needs no more space.
 fn check_space() -> Result<(), String> {
     let target = crate::target()?;
     if target.join("release").join("forebay").exists() {
@@ -71,7 +71,8 @@ fn check_space() -> Result<(), String> {
     };
     match free_kib(&String::from_utf8_lossy(&said.stdout)) {
         Some(free) if free < SPACE_KIB => Err(format!(
-            "the tests need {} GiB of disk space, and {:.1} GiB are free; `cargo clean` in other checkouts makes room",
+            "the tests need {} GiB of disk space, and {:.1} GiB are free: make room, for example with `cargo clean` \
+             in other checkouts",
             SPACE_KIB >> 20,
             free as f64 / f64::from(1 << 20),
         )),

@@ -129,10 +129,10 @@ fn figures_tell_of_syncs_frames_reads_and_images() {
 
 #[test]
 fn a_stretch_of_a_file_is_read_as_far_as_the_file_goes() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = TempFolder::new();
     let disk = FolderDisk::new(folder.path()).expect("the folder is there");
     let file = disk.create("some").expect("a file");
-    file.write_at(&[IoSlice::new(b"0123456789")], 0).expect("room");
+    file.write_at(&[std::io::IoSlice::new(b"0123456789")], 0).expect("room");
     let read = |len, offset| file.read_vec(len, offset).expect("a stretch");
     assert_eq!(read(4, 3), b"3456");
     assert_eq!(read(20, 5), b"56789");
