@@ -120,8 +120,15 @@ pub(crate) async fn claim(
                 }
             }
         };
-        if let Some(claimed) = read_log(link, config, sequence, Some(&header)).await? {
-            return Ok(claimed);
+        match read_log(link, config, sequence, Some(&header)).await {
+            Ok(Some(claimed)) => return Ok(claimed),
+            Ok(None) => {}
+            // What cannot be read may be what the next owner has let go.
+            Err(error) => {
+                let seen = link.persist(doing, || look(link)).await?;
+                let by = seen.epoch;
+                return Err(if by > epoch { StorageError::Fenced { epoch: by } } else { error });
+            }
         }
     }
     Err(StorageError::Fenced { epoch })
@@ -159,6 +166,13 @@ pub(crate) async fn read_log(
     'log: while next <= sequence {
         let found = read_some(link, &link.all_log_subjects(), next, sequence).await?;
         for stored in &found {
+            if let Some(own) = own.filter(|_| stored.sequence > next) {
+                let info = link.persist("read the log", || link.info(&link.log)).await?;
+                if info.first > next {
+                    // Former owners let go of nothing behind the index, so the next owner has.
+                    return Err(StorageError::Fenced { epoch: Epoch(own.epoch.0 + 1) });
+                }
+            }
             if stored.sequence > sequence {
                 break 'log;
             }
