@@ -204,8 +204,9 @@ async fn leases_on_the_clock_do_not_end_early_because_the_next_node_has_another_
         // This date is behind: the stamps of the servers do not go back before the log.
         (date - hour, Duration::ZERO, Duration::ZERO, Duration::ZERO),
     ] {
-        let clock =
-            carried_over(Clock::starting_at(skewed), latest, Elapsed { stamped, seen }, Duration::ZERO);
+        let elapsed = Elapsed { stamped, seen };
+        let times = (latest, Duration::ZERO);
+        let (clock, _) = carried_over(Clock::starting_at(skewed), times, elapsed, Duration::ZERO);
         let off = clock.now().since(latest + expected).max((latest + expected).since(clock.now()));
         assert!(off < Duration::from_secs(10), "{skewed:?} {stamped:?} {seen:?}: off by {off:?}");
         assert!(clock.now() >= latest);
@@ -213,6 +214,37 @@ async fn leases_on_the_clock_do_not_end_early_because_the_next_node_has_another_
     let elapsed = Elapsed { stamped: second, seen: Duration::ZERO };
     let broker = open(Clock::starting_at(date + hour), Some(elapsed)).await;
     assert!(broker.clock().now() < date + minute, "it goes on from the time of the former owner");
-    let fresh = carried_over(Clock::starting_at(date), Timestamp::ZERO, elapsed, Duration::ZERO);
+    let (fresh, _) = carried_over(Clock::starting_at(date), Default::default(), elapsed, Duration::ZERO);
     assert!(fresh.now() >= date, "a new log has no time to go on from");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_behind_its_date_stays_behind_with_the_next_owner() {
+    let log = engine();
+    let date = Timestamp::ZERO + Duration::from_secs(1_000_000);
+    let seconds = Duration::from_secs;
+    for (passed, stamped, expected) in [
+        (0, 0, 0),
+        // The last frame was stored ten seconds after its decisions, so that the servers saw less time pass.
+        (60, 50, 50),
+        // Another server leads, and its clock is ahead by an hour.
+        (120, 3_600, 110),
+        (180, 3_600, 170),
+    ] {
+        let elapsed = Some(Elapsed { stamped: seconds(stamped), seen: Duration::ZERO });
+        let engine = Limited { inner: log.another(), tenure: Tenure::default(), elapsed };
+        let clock = Clock::starting_at(date + seconds(passed));
+        let opened = Broker::open(Arc::new(engine), clock, BrokerConfig::new([7; 32])).await;
+        let (broker, running) = opened.expect("the log opens");
+        let late = broker.clock().now().since(date + seconds(expected));
+        assert!(late < seconds(5), "after {passed} s the clock is ahead by {late:?}");
+        let early = (date + seconds(expected)).since(broker.clock().now());
+        assert!(early < seconds(5), "after {passed} s the clock is behind by {early:?}");
+        if passed == 0 {
+            create(&broker, seconds(20)).await;
+        }
+        publish(&broker, 1).await.expect("there is room");
+        broker.stop();
+        running.await.expect("the task did not panic").expect("it stops cleanly");
+    }
 }
