@@ -53,9 +53,14 @@ fn leases_are_not_ended_early_by_the_time_of_an_image() {
 
 #[test]
 fn a_former_owner_whose_part_of_the_log_was_trimmed_stands_by_again() {
-    for seed in [1_069, 1_086] {
+    for seed in [1_069, 1_086, 2_038] {
         run(seed).expect("the seed passes");
     }
+}
+
+#[test]
+fn a_former_owner_whose_successor_has_trimmed_its_claim_confirms_nothing() {
+    run(1_162).expect("the seed passes");
 }
 
 #[test]
