@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_core::settings::Acks;
+use forebay_core::settings::{Acks, Backoff, Retries};
 use forebay_core::shard::PublishRefusal;
 use forebay_core::types::{Epoch, Position};
 use forebay_storage::engine::{
@@ -148,6 +148,28 @@ async fn consumers_are_cut_off_when_another_node_may_serve_and_the_owner_goes_on
         }
     }
     assert_eq!(tenure.stalls(), 1);
+}
+
+#[tokio::test]
+async fn a_consumer_is_not_cut_off_because_its_leases_lapsed_while_deliveries_waited() {
+    let (tenure, clock) = tenure();
+    tenure.extend(at(10));
+    let (broker, _running) = open_limited(&tenure).await;
+    let change = |settings: &mut GroupSettings| {
+        settings.message_timeout = Duration::from_millis(100);
+        settings.max_retries = Retries::Unlimited;
+        settings.backoff = Backoff { min: Duration::ZERO, max: Duration::ZERO, ..Backoff::default() };
+    };
+    owner(&broker).create_group(stream(), group(), change).await.expect("the group is created");
+    let mut consumer = owner(&broker).subscribe(stream(), group(), "worker", 1).await.expect("it is let in");
+    clock.store(10, Ordering::SeqCst);
+    publish(&broker, 1).await.expect("a durable message is confirmed");
+    let waited = tokio::time::timeout(Duration::from_millis(700), next_events(&mut consumer)).await;
+    assert!(waited.is_err(), "nothing is handed out: {waited:?}");
+
+    tenure.extend(at(20));
+    let events = next_events(&mut consumer).await;
+    assert!(matches!(&events[..], [Event::Delivery(_)]), "leases that lapsed do not come: {events:?}");
 }
 
 #[tokio::test]
