@@ -306,10 +306,13 @@ impl Broker {
         }
         say_recovered(claim.epoch, &recovery, (parts, frames_read), clock.now().since(begun));
         check_date(clock.now(), recovery.latest(), config.date_jump_max)?;
-        let clock = match claim.elapsed {
-            Some(_) if planted(Fault::DeadlinesByOwnDate) => clock.not_before(recovery.latest()),
-            None => clock.not_before(recovery.latest()),
-            Some(elapsed) => carried_over(clock, recovery.latest(), elapsed, clock.now().since(begun)),
+        let (clock, behind) = match claim.elapsed {
+            Some(elapsed) if !planted(Fault::DeadlinesByOwnDate) => {
+                let times = (recovery.latest(), recovery.behind());
+                let (clock, behind) = carried_over(clock, times, elapsed, clock.now().since(begun));
+                (clock, Some(behind))
+            }
+            _ => (clock.not_before(recovery.latest()), None),
         };
         let driver = recovery.finish(clock.now(), config.driver.clone());
         let notes = driver.shard().notes(clock.now(), CREDENTIALS, b"", None, 2 * CREDENTIALS_MAX);
@@ -335,6 +338,9 @@ impl Broker {
             terms,
         );
         spawn(Box::pin(task.run()));
+        if let Some(behind) = behind {
+            let _ = commands.send(Command::Call(Box::new(move |task| task.keep_behind(behind))));
+        }
         let (reply, secret) = oneshot::channel();
         let _ = commands.send(Command::Call(Box::new(move |task| task.keep_secret(reply))));
         // Without an answer the task has ended already, and its handle says why.
@@ -411,18 +417,26 @@ impl Broker {
 }
 
 /// A clock that goes on from that of the machine that owned the log before. Deadlines in the log are times of that
-/// machine, and must not come early because the date of this one is ahead. If this date and the clocks of the servers
-/// that keep the log disagree, the earlier time counts, but at least as much time has passed as this machine saw pass.
-fn carried_over(clock: Clock, latest: Timestamp, elapsed: Elapsed, since_claim: Duration) -> Clock {
+/// machine, and must not come early because the date of this one is ahead, or because that one's clock was behind its
+/// date. If this date and the clocks of the servers that keep the log disagree, the earlier time counts, but at least as
+/// much time has passed as this machine saw pass. Also returns by how much the clock is behind this date.
+fn carried_over(
+    clock: Clock,
+    (latest, behind): (Timestamp, Duration),
+    elapsed: Elapsed,
+    since_claim: Duration,
+) -> (Clock, Duration) {
     if latest == Timestamp::ZERO {
-        return clock;
+        return (clock, Duration::ZERO);
     }
     let date = clock.now();
+    // The time of the former owner, if the dates of both machines are the same.
+    let dated = date - behind;
     let stamped = latest + elapsed.stamped + since_claim;
     // Each takeover would otherwise lose the moment between a decision and its stamp.
-    let stamped = if date.since(stamped) <= DATE_NEAR { date.max(stamped) } else { stamped };
-    let at = stamped.min(date).max(latest + elapsed.seen + since_claim);
-    let (ahead, behind) = (at.since(date), date.since(at));
+    let stamped = if dated.since(stamped) <= DATE_NEAR { dated.max(stamped) } else { stamped };
+    let at = stamped.min(dated).max(latest + elapsed.seen + since_claim);
+    let (ahead, behind) = (at.since(dated), dated.since(at));
     if ahead.max(behind) > DATE_DIFFERS {
         tracing::warn!(
             ahead_seconds = ahead.as_secs_f64(),
@@ -431,7 +445,7 @@ fn carried_over(clock: Clock, latest: Timestamp, elapsed: Elapsed, since_claim: 
              same date (NTP)"
         );
     }
-    clock.going_on_from(at)
+    (clock.going_on_from(at), date.since(at))
 }
 
 /// Compares the date at the start with the latest time in the log.

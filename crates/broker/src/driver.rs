@@ -127,6 +127,16 @@ impl Driver {
         &self.outbox.deliveries
     }
 
+    /// Deliveries to these consumers had to wait in the outbox. Some may have lapsed meanwhile, and their messages may be
+    /// with others.
+    pub fn drop_lapsed(&mut self, is_meant: impl Fn(ConsumerId) -> bool) {
+        let (shard, deliveries) = (&self.shard, &mut self.outbox.deliveries);
+        for delivery in std::mem::take(deliveries) {
+            let (group, is_kept) = (delivery.group, !is_meant(delivery.consumer));
+            delivery.keep(|lease| is_kept || shard.is_current(group, lease), |kept| deliveries.push(kept));
+        }
+    }
+
     /// The work that the shell has to do. Work that is taken from it counts as done.
     pub fn outbox(&mut self) -> &mut Outbox {
         self.payloads.take_served(&mut self.shard, &mut self.outbox.served);

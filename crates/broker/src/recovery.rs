@@ -3,14 +3,20 @@
 //! The same `apply` runs here as in service. Reading is the shell's part: ask [`Recovery::next_read`] for
 //! the next read, hand its frames to [`Recovery::feed`], and finish when there is no next read.
 
+use std::time::Duration;
+
 use forebay_core::codec::DecodeError;
 use forebay_core::entry::entries;
 use forebay_core::shard::Shard;
 use forebay_core::types::{Epoch, Limits, Position, Seq, StreamId, Timestamp};
 use forebay_storage::engine::{Claim, ReadBudget, StorageError, StoredFrame};
 
+use crate::door::OWN_NOTES;
 use crate::driver::{Driver, DriverConfig, LogTerms};
 use crate::index::Index;
+
+/// Under which key the owner of a log that several machines write keeps by how much its clock is behind its date.
+pub(crate) const BEHIND_KEY: &[u8] = b"behind";
 
 /// Why a shard could not be brought back, or why something in its log could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +111,11 @@ impl Recovery {
         self.shard.latest()
     }
 
+    /// By how much the clock of the last owner was behind its date.
+    pub fn behind(&self) -> Duration {
+        behind(&self.shard)
+    }
+
     /// Streams and groups that were brought back so far.
     pub fn counts(&self) -> (usize, usize) {
         self.shard.counts()
@@ -116,6 +127,13 @@ impl Recovery {
         self.shard.open(now, self.epoch);
         Driver::new(config, self.shard, self.index, self.log)
     }
+}
+
+/// By how much the clock of the last owner that wrote it down was behind its date.
+pub(crate) fn behind(shard: &Shard) -> Duration {
+    let note = shard.note(shard.latest(), OWN_NOTES, BEHIND_KEY);
+    let micros = note.and_then(|note| note.value.as_slice().try_into().ok()).map(u64::from_le_bytes);
+    micros.map(Duration::from_micros).unwrap_or_default()
 }
 
 /// A batch is stored whole or not at all, so it must fit in a frame together with its entries, which take

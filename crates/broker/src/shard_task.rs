@@ -416,6 +416,9 @@ impl ShardTask {
             tracing::info!(is_stalled, "deliveries wait while another node may own the log");
             if is_stalled {
                 self.tenure.count_stall();
+            } else {
+                // A consumer that took everything would otherwise be taken for one that does not.
+                self.driver.drop_lapsed(|consumer| self.members.contains_key(&consumer));
             }
         }
         if !is_stalled {

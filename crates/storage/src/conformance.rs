@@ -282,6 +282,25 @@ pub async fn a_second_claim_fences_the_first_owner<S: Subject>(subject: S) {
     assert_eq!(read(&second, Position::START, ALL).await.len(), 2);
 }
 
+/// A former owner never takes a log that its successor has trimmed for one with a hole.
+pub async fn a_former_owner_is_told_that_the_log_is_lost_if_it_was_trimmed<S: Subject>(subject: S) {
+    let first = subject.engine().await;
+    let Some(second) = subject.second_engine().await else { return };
+    first.claim(SHARD).await.expect("it can be claimed");
+    let at = put_many(&first, 60).await;
+    let epoch = second.claim(SHARD).await.expect("it can be claimed").epoch;
+    for _ in 0..2 {
+        save(&second, vec![part(1, at[40], Some("state"))]).await;
+    }
+    second.trim(SHARD, at[40]).await.expect("it is trimmed");
+    for from in [Position::START, at[0], at[1]] {
+        let error = first.read(SHARD, from, ALL).await;
+        assert!(matches!(error, Err(StorageError::Fenced { epoch: by }) if by == epoch), "{error:?}");
+    }
+    let kept = positions(&read(&second, Position::START, ALL).await);
+    assert_eq!(kept.last(), at.last());
+}
+
 /// The largest frame comes back whole, however many pieces an engine stores it in.
 pub async fn the_largest_frame_comes_back_as_it_was<S: Subject>(subject: S) {
     let engine = subject.engine().await;
@@ -436,6 +455,7 @@ macro_rules! engine_conforms {
             a_frame_that_is_too_large_is_refused_and_the_log_goes_on,
             another_shard_is_not_here,
             a_second_claim_fences_the_first_owner,
+            a_former_owner_is_told_that_the_log_is_lost_if_it_was_trimmed,
             the_largest_frame_comes_back_as_it_was,
             a_new_owner_is_told_of_every_kept_message,
             takeovers_lose_no_reported_frame,

@@ -32,7 +32,7 @@ pub trait Engine: Send + Sync + 'static {
     fn append(&self, frame: Frame) -> Appended;
 
     /// Reads durable frames in order, beginning with the first one at or after `from`; at least one if
-    /// there is one.
+    /// there is one. An owner that has lost the shard is told so if the next one has let go of any of them.
     fn read(
         &self,
         shard: ShardId,

@@ -144,6 +144,11 @@ impl MemoryLog {
         frames
     }
 
+    /// Whether a frame at or after this position was let go.
+    fn is_trimmed(&self, from: Position) -> bool {
+        self.trimmed > 0 && from.0 <= self.trimmed
+    }
+
     /// Keeps an image and lets go of all but the one before it.
     pub fn save(&mut self, image: Image) -> Result<Saved, StorageError> {
         let mut parts = Vec::with_capacity(image.parts.len());
@@ -242,7 +247,13 @@ impl Engine for MemoryEngine {
         from: Position,
         budget: ReadBudget,
     ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>> {
-        Box::pin(async move { Ok(self.visible(shard)?.read(from, budget)) })
+        Box::pin(async move {
+            let has_claimed = self.epoch.load(Ordering::Relaxed) != 0;
+            if has_claimed && self.visible(shard)?.is_trimmed(from) {
+                drop(self.owned(shard)?);
+            }
+            Ok(self.visible(shard)?.read(from, budget))
+        })
     }
 
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>> {

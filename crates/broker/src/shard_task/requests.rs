@@ -21,6 +21,7 @@ use crate::door::OWN_NOTES;
 use crate::driver::Driver;
 use crate::error::{CallError, PublishError};
 use crate::receipt::Receipts;
+use crate::recovery::{self, BEHIND_KEY};
 
 /// Under which key the broker keeps what receipts are sealed with.
 const SECRET_KEY: &[u8] = b"receipts";
@@ -331,6 +332,30 @@ impl ShardTask {
         // If it is refused there is nothing to wait for.
         let _ = self.driver.put_note(self.now, note);
         self.when_durable(move || answer(reply, offered));
+    }
+
+    /// Writes down by how much the clock is behind the date, before anything is handed out by that clock. The next
+    /// owner knows its date only, and goes on from as much before it.
+    pub(crate) fn keep_behind(&mut self, behind: Duration) {
+        if behind == recovery::behind(self.driver.shard()) {
+            return;
+        }
+        let micros = u64::try_from(behind.as_micros()).unwrap_or(u64::MAX);
+        let note = NoteChange {
+            door: OWN_NOTES,
+            key: BEHIND_KEY,
+            value: Some(&micros.to_le_bytes()),
+            expected: Expected::Any,
+            expires: None,
+        };
+        if let Err(error) = self.driver.put_note(self.now, note) {
+            tracing::warn!(
+                ?error,
+                seconds = behind.as_secs_f64(),
+                "the log has no room for a note on how far the clock is behind the date, and deadlines may come early by \
+                 as much after the next change of owner"
+            );
+        }
     }
 }
 

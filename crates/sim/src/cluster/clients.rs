@@ -272,6 +272,7 @@ struct Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        tell(|| format!("a consumer of group {} has gone", self.of));
         for lease in self.held.drain(..) {
             self.shared.model().let_go(self.of, lease);
         }
@@ -330,7 +331,10 @@ impl Session {
                     }
                 }
                 Event::Committed(..) => unreachable!("these clients commit no bundles"),
-                Event::CutOff | Event::GroupGone | Event::LogUnsure => return false,
+                Event::CutOff | Event::GroupGone | Event::LogUnsure => {
+                    tell(|| format!("a consumer of group {} is cut off", self.of));
+                    return false;
+                }
             }
         }
         is_open

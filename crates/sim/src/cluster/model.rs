@@ -52,6 +52,9 @@ struct Held {
     bound: Bound,
     /// Until then the message is its consumer's, unless the consumer lets go of it.
     until: Timestamp,
+    /// When its consumer last asked for another end, and for how long from then on. Requests count in their order, and
+    /// an answer to one may come after the next was sent.
+    extends: Option<(Timestamp, Duration)>,
     is_over: bool,
     done: Done,
 }
@@ -177,7 +180,7 @@ impl Model {
         let is_freed =
             |held: &Held| held.bound == Bound::Connection && !held.is_over && held.lease.epoch < lease.epoch;
         self.counts.freed += held.iter().filter(|held| is_freed(held)).count() as u64;
-        held.push(Held { lease, bound, until: now + lasts, is_over, done: Done::Open });
+        held.push(Held { lease, bound, until: now + lasts, extends: None, is_over, done: Done::Open });
         tell(|| format!("group {of}: {id} is handed out on {lease:?}, {bound:?}, for {lasts:?}"));
         id
     }
@@ -234,9 +237,13 @@ impl Model {
 
     /// A client sends a request about a lease.
     pub(super) fn asked(&mut self, now: Timestamp, of: usize, (id, lease): (Id, Lease), verb: &Verb) {
+        tell(|| format!("group {of}: {verb:?} of {id} on {lease:?} is asked for"));
         let held = self.held(of, id, lease);
         if let Verb::Extend { by, .. } = verb {
             held.until = held.until.min(now + *by);
+            // Of two requests at the same time the shorter one may be the last.
+            let at_once = held.extends.filter(|(at, _)| *at == now);
+            held.extends = Some((now, at_once.map_or(*by, |(_, other)| other.min(*by))));
             return;
         }
         held.is_over = true;
@@ -262,9 +269,9 @@ impl Model {
         let held = self.held(of, id, lease);
         match (verb, outcome) {
             (_, Outcome::NotYours(_)) => return,
-            (Verb::Extend { by, .. }, Outcome::Extended) => {
-                if is_durable {
-                    held.until = held.until.max(asked + *by);
+            (Verb::Extend { .. }, Outcome::Extended) => {
+                if let Some((at, by)) = held.extends.filter(|(at, _)| is_durable && *at == asked) {
+                    held.until = held.until.max(at + by);
                 }
                 return;
             }

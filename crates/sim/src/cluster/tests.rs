@@ -52,6 +52,23 @@ fn leases_are_not_ended_early_by_the_time_of_an_image() {
 }
 
 #[test]
+fn a_former_owner_whose_part_of_the_log_was_trimmed_stands_by_again() {
+    for seed in [1_069, 1_086, 2_038] {
+        run(seed).expect("the seed passes");
+    }
+}
+
+#[test]
+fn a_former_owner_whose_successor_has_trimmed_its_claim_confirms_nothing() {
+    run(1_162).expect("the seed passes");
+}
+
+#[test]
+fn leases_are_not_ended_early_by_an_owner_whose_clock_was_behind_its_date() {
+    run(1_267).expect("the seed passes");
+}
+
+#[test]
 fn every_broken_promise_is_noticed() {
     for fault in Fault::CLUSTER {
         assert!(find_fault(fault, 500).is_some(), "no history notices {fault:?}");

@@ -120,8 +120,15 @@ pub(crate) async fn claim(
                 }
             }
         };
-        if let Some(claimed) = read_log(link, config, sequence, Some(&header)).await? {
-            return Ok(claimed);
+        match read_log(link, config, sequence, Some(&header)).await {
+            Ok(Some(claimed)) => return Ok(claimed),
+            Ok(None) => {}
+            // What cannot be read may be what the next owner has let go.
+            Err(error) => {
+                let seen = link.persist(doing, || look(link)).await?;
+                let by = seen.epoch;
+                return Err(if by > epoch { StorageError::Fenced { epoch: by } } else { error });
+            }
         }
     }
     Err(StorageError::Fenced { epoch })
@@ -159,6 +166,13 @@ pub(crate) async fn read_log(
     'log: while next <= sequence {
         let found = read_some(link, &link.all_log_subjects(), next, sequence).await?;
         for stored in &found {
+            if let Some(own) = own.filter(|_| stored.sequence > next) {
+                let info = link.persist("read the log", || link.info(&link.log)).await?;
+                if info.first > next {
+                    // Former owners let go of nothing behind the index, so the next owner has.
+                    return Err(StorageError::Fenced { epoch: Epoch(own.epoch.0 + 1) });
+                }
+            }
             if stored.sequence > sequence {
                 break 'log;
             }
@@ -223,7 +237,7 @@ pub(crate) async fn read_log(
         }
     }
     let elapsed = claim_stamp.zip(last_stamp).map(|(claim, last)| claim.since(last)).unwrap_or_default();
-    let image = find_image(link, config, sequence, walk.end, &mut remarks).await?;
+    let image = find_image(link, config, (start.epoch, sequence), walk.end, &mut remarks).await?;
     Ok(Some(Claimed {
         epoch: walk.epoch,
         sequence,
@@ -387,11 +401,12 @@ async fn whole_body(link: &Link, stored: &Stored, header: &Header) -> Result<Opt
     Ok(Some(body.freeze()))
 }
 
-/// The newest image that is valid and can be read.
+/// The newest image up to a sequence that is valid and can be read. The log begins with this epoch: the claim of that
+/// epoch may have been let go, and an image of an earlier one is void.
 async fn find_image(
     link: &Link,
     config: &JetStreamConfig,
-    until: u64,
+    (begins, until): (Epoch, u64),
     end: Position,
     remarks: &mut Vec<String>,
 ) -> Result<Option<(Manifest, Vec<SavedPart>)>, StorageError> {
@@ -399,7 +414,7 @@ async fn find_image(
     let epoch_of = |stored: &Stored| Header::decode(&stored.bytes).map(|header| header.epoch);
     let is_void = |image: &Stored| {
         let newer = |claim: &Stored| epoch_of(claim) > epoch_of(image) && claim.sequence < image.sequence;
-        claims.iter().any(|(claim, _)| newer(claim))
+        epoch_of(image) < Some(begins) || claims.iter().any(|(claim, _)| newer(claim))
     };
     let mut images = read_all(link, Kind::Image, until).await?;
     images.retain(|(stored, _)| !is_void(stored));

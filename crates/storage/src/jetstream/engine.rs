@@ -20,7 +20,7 @@ use crate::jetstream::link::{CallError, Info, Link, Server};
 use crate::jetstream::open::{self, JetStreamError};
 use crate::jetstream::pipeline::{Pipeline, Window};
 use crate::jetstream::presence::{self, NodeState, Office, Presence};
-use crate::jetstream::record::{Claimant, Kind, PART_BYTES, Scribe};
+use crate::jetstream::record::{Claimant, Kind, PART_BYTES, Place, Scribe};
 use crate::jetstream::tenure::{Watched, silence};
 use crate::jetstream::walk::{Step, Walk, WalkedFrame, damaged};
 use crate::jetstream::wire::Wire;
@@ -368,7 +368,7 @@ impl JetStreamEngine {
         let mut walk = Walk::from(log, &place);
         let mut next = place.sequence;
         let mut tries = 0;
-        while next <= last {
+        'log: while next <= last {
             let subjects = self.link.all_log_subjects();
             let found = self.link.persist("read the log", || self.link.read(log, &subjects, next)).await?;
             if found.is_empty() {
@@ -381,6 +381,15 @@ impl JetStreamEngine {
             }
             tries = 0;
             for stored in found {
+                if stored.sequence > next
+                    && let Some(place) = self.begins_after(shard, next).await?
+                {
+                    if !frames.is_empty() {
+                        return Ok(frames);
+                    }
+                    (walk, next) = (Walk::from(log, &place), place.sequence);
+                    continue 'log;
+                }
                 next = stored.sequence + 1;
                 if stored.sequence > last {
                     break;
@@ -399,6 +408,34 @@ impl JetStreamEngine {
             }
         }
         Ok(frames)
+    }
+
+    /// A record that was there is not. The next owner may have let it go, and then this one has lost the log. If this
+    /// one still has the log, it has let the record go itself, or a former owner has whose request came late. Returns
+    /// the place with which the log begins now, or `None` if it begins earlier.
+    async fn begins_after(&self, shard: ShardId, missing: u64) -> Result<Option<Place>, StorageError> {
+        self.confirm(shard).await?;
+        let info = self.link.persist("read the log", || self.link.info(&self.link.log)).await?;
+        if info.first <= missing {
+            return Ok(None);
+        }
+        let place = self.owned(shard)?.shared.known().place_from(info.first);
+        let what = "no place is known with which the log begins";
+        place.map(Some).ok_or_else(|| damaged(&self.link.log, info.first, what))
+    }
+
+    /// Resolves when it is certain that no other node had claimed the log when this was called. The error says why this
+    /// node has lost it.
+    async fn confirm(&self, shard: ShardId) -> Result<(), StorageError> {
+        self.order(shard, |reply| Order::Record(Kind::Beat, Vec::new(), reply)).await
+    }
+
+    /// What is damaged in the eyes of an owner that has lost the log may be what the next owner has let go.
+    async fn if_owned<T>(&self, shard: ShardId, done: Result<T, StorageError>) -> Result<T, StorageError> {
+        if let Err(StorageError::Damaged { .. }) = &done {
+            self.confirm(shard).await?;
+        }
+        done
     }
 
     async fn save_image(&self, shard: ShardId, image: Image) -> Result<Saved, StorageError> {
@@ -549,7 +586,8 @@ impl Engine for JetStreamEngine {
         budget: ReadBudget,
     ) -> BoxFuture<'_, Result<Vec<StoredFrame>, StorageError>> {
         Box::pin(async move {
-            let frames = self.read_frames(shard, from, budget).await?;
+            let frames = self.read_frames(shard, from, budget).await;
+            let frames = self.if_owned(shard, frames).await?;
             let mut figures = self.owned(shard)?.shared.figures();
             figures.reads += 1;
             figures.read_bytes +=
@@ -559,7 +597,10 @@ impl Engine for JetStreamEngine {
     }
 
     fn save(&self, shard: ShardId, image: Image) -> BoxFuture<'_, Result<Saved, StorageError>> {
-        Box::pin(self.save_image(shard, image))
+        Box::pin(async move {
+            let saved = self.save_image(shard, image).await;
+            self.if_owned(shard, saved).await
+        })
     }
 
     fn trim(&self, shard: ShardId, through: Position) -> BoxFuture<'_, Result<(), StorageError>> {

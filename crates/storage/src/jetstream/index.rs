@@ -135,6 +135,11 @@ impl Known {
         self.places.range(..=from).next_back().map_or(self.start, |(_, place)| *place)
     }
 
+    /// The first place of a log that begins with this sequence.
+    pub(crate) fn place_from(&self, sequence: u64) -> Option<Place> {
+        self.places.values().find(|place| place.sequence >= sequence).copied()
+    }
+
     /// The last place before which everything may go if frames up to `through` may.
     pub(crate) fn place_to_trim(&self, through: Position) -> Option<Place> {
         let dead = self.places.range(..=through);
@@ -190,6 +195,10 @@ mod tests {
         assert_eq!(known.place_to_trim(Position(40)), Some(place(120, 40)));
         assert_eq!(known.place_to_trim(Position(200)), Some(place(120, 40)));
         assert_eq!(known.place_to_trim(Position(210)), Some(place(230, 210)));
+        assert_eq!(known.place_from(1), Some(place(1, 0)));
+        assert_eq!(known.place_from(2), Some(place(120, 40)));
+        assert_eq!(known.place_from(230), Some(place(230, 210)));
+        assert_eq!(known.place_from(231), None);
         known.trim(place(120, 40));
         assert_eq!(known.place(Position(50)), place(120, 40));
         assert_eq!(known.place(Position(300)), place(230, 210));

@@ -8,8 +8,10 @@
 //! - An acknowledgement counts only if its sequence is the one after the last that counted. The own claim is at a known
 //!   sequence, and the messages that count follow it without a gap, so there is no place for another claim before them.
 //! - The first refusal, time-out or sequence that is off stops the pipeline. The owner reads the stream from the last
-//!   sequence that counted. Its own messages, in order, have arrived and count; void ones are passed by; a claim of
-//!   the next epoch ends the ownership. Then it sends the rest again.
+//!   sequence that counted. Its own messages, in order, have arrived and count; void ones are passed by; a message of
+//!   a later epoch ends the ownership. Then it sends the rest again.
+//! - The first message of a later epoch is its claim, unless the next owner has let go of that. What it keeps of the
+//!   log begins with a message of its own then, so a later epoch is met before any message of this one.
 //! - The first message after the read goes alone until it counts. Messages of the attempt before may still be on
 //!   their way, and one that is stored takes the place that the next message expects. If all messages were sent again
 //!   at once, the refusal of the first would leave the others to be stored the same way, and that could go on for as
@@ -234,7 +236,7 @@ impl Pipeline {
         }
         for (sequence, header) in found {
             match header {
-                Some(Header { kind: Kind::Claim, epoch, .. }) if epoch.0 == self.epoch.0 + 1 => {
+                Some(Header { epoch, .. }) if epoch > self.epoch => {
                     self.state = State::Fenced(epoch);
                     return Ok(counted);
                 }
@@ -285,5 +287,32 @@ impl Pipeline {
         }
         let is_news = is_news && sequence != REFUSED;
         if is_news { vec![Counted { number, from: sequence, sequence }] } else { Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::types::Position;
+
+    use super::*;
+    use crate::jetstream::record::{Hash, Scribe};
+
+    fn scribe(epoch: u32) -> Scribe {
+        Scribe { epoch: Epoch(epoch), number: 0, chain: Hash::default(), end: Position(1), part_bytes: 64 }
+    }
+
+    #[test]
+    fn an_owner_whose_successor_has_trimmed_its_claim_has_lost_the_log() {
+        let mut pipeline = Pipeline::new(Epoch(4), 859, Window { messages: 32, bytes: 1 << 20 });
+        let own = scribe(4).write(Kind::Frame, b"late");
+        let (own_header, newer) = (Header::decode(&own[0].bytes), scribe(5).write(Kind::Frame, b"new"));
+        pipeline.push(own);
+        assert!(pipeline.next_send().is_some());
+        pipeline.interrupt();
+        // The claim was at 860. The own message was stored behind it, without a look at what it expected.
+        let found = [(869, Header::decode(&newer[0].bytes)), (903, own_header)];
+        assert_eq!(pipeline.on_read(found, 903), Ok(Vec::new()), "nothing counts behind the claim");
+        assert_eq!(pipeline.state(), State::Fenced(Epoch(5)));
+        assert!(pipeline.next_send().is_none(), "nothing more is sent");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_core::settings::Acks;
+use forebay_core::settings::{Acks, Backoff, Retries};
 use forebay_core::shard::PublishRefusal;
 use forebay_core::types::{Epoch, Position};
 use forebay_storage::engine::{
@@ -151,6 +151,28 @@ async fn consumers_are_cut_off_when_another_node_may_serve_and_the_owner_goes_on
 }
 
 #[tokio::test]
+async fn a_consumer_is_not_cut_off_because_its_leases_lapsed_while_deliveries_waited() {
+    let (tenure, clock) = tenure();
+    tenure.extend(at(10));
+    let (broker, _running) = open_limited(&tenure).await;
+    let change = |settings: &mut GroupSettings| {
+        settings.message_timeout = Duration::from_millis(100);
+        settings.max_retries = Retries::Unlimited;
+        settings.backoff = Backoff { min: Duration::ZERO, max: Duration::ZERO, ..Backoff::default() };
+    };
+    owner(&broker).create_group(stream(), group(), change).await.expect("the group is created");
+    let mut consumer = owner(&broker).subscribe(stream(), group(), "worker", 1).await.expect("it is let in");
+    clock.store(10, Ordering::SeqCst);
+    publish(&broker, 1).await.expect("a durable message is confirmed");
+    let waited = tokio::time::timeout(Duration::from_millis(700), next_events(&mut consumer)).await;
+    assert!(waited.is_err(), "nothing is handed out: {waited:?}");
+
+    tenure.extend(at(20));
+    let events = next_events(&mut consumer).await;
+    assert!(matches!(&events[..], [Event::Delivery(_)]), "leases that lapsed do not come: {events:?}");
+}
+
+#[tokio::test]
 async fn a_frame_that_takes_too_long_holds_deliveries_back() {
     let (tenure, clock) = tenure();
     tenure.extend(at(100));
@@ -204,8 +226,9 @@ async fn leases_on_the_clock_do_not_end_early_because_the_next_node_has_another_
         // This date is behind: the stamps of the servers do not go back before the log.
         (date - hour, Duration::ZERO, Duration::ZERO, Duration::ZERO),
     ] {
-        let clock =
-            carried_over(Clock::starting_at(skewed), latest, Elapsed { stamped, seen }, Duration::ZERO);
+        let elapsed = Elapsed { stamped, seen };
+        let times = (latest, Duration::ZERO);
+        let (clock, _) = carried_over(Clock::starting_at(skewed), times, elapsed, Duration::ZERO);
         let off = clock.now().since(latest + expected).max((latest + expected).since(clock.now()));
         assert!(off < Duration::from_secs(10), "{skewed:?} {stamped:?} {seen:?}: off by {off:?}");
         assert!(clock.now() >= latest);
@@ -213,6 +236,37 @@ async fn leases_on_the_clock_do_not_end_early_because_the_next_node_has_another_
     let elapsed = Elapsed { stamped: second, seen: Duration::ZERO };
     let broker = open(Clock::starting_at(date + hour), Some(elapsed)).await;
     assert!(broker.clock().now() < date + minute, "it goes on from the time of the former owner");
-    let fresh = carried_over(Clock::starting_at(date), Timestamp::ZERO, elapsed, Duration::ZERO);
+    let (fresh, _) = carried_over(Clock::starting_at(date), Default::default(), elapsed, Duration::ZERO);
     assert!(fresh.now() >= date, "a new log has no time to go on from");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_behind_its_date_stays_behind_with_the_next_owner() {
+    let log = engine();
+    let date = Timestamp::ZERO + Duration::from_secs(1_000_000);
+    let seconds = Duration::from_secs;
+    for (passed, stamped, expected) in [
+        (0, 0, 0),
+        // The last frame was stored ten seconds after its decisions, so that the servers saw less time pass.
+        (60, 50, 50),
+        // Another server leads, and its clock is ahead by an hour.
+        (120, 3_600, 110),
+        (180, 3_600, 170),
+    ] {
+        let elapsed = Some(Elapsed { stamped: seconds(stamped), seen: Duration::ZERO });
+        let engine = Limited { inner: log.another(), tenure: Tenure::default(), elapsed };
+        let clock = Clock::starting_at(date + seconds(passed));
+        let opened = Broker::open(Arc::new(engine), clock, BrokerConfig::new([7; 32])).await;
+        let (broker, running) = opened.expect("the log opens");
+        let late = broker.clock().now().since(date + seconds(expected));
+        assert!(late < seconds(5), "after {passed} s the clock is ahead by {late:?}");
+        let early = (date + seconds(expected)).since(broker.clock().now());
+        assert!(early < seconds(5), "after {passed} s the clock is behind by {early:?}");
+        if passed == 0 {
+            create(&broker, seconds(20)).await;
+        }
+        publish(&broker, 1).await.expect("there is room");
+        broker.stop();
+        running.await.expect("the task did not panic").expect("it stops cleanly");
+    }
 }
