@@ -54,6 +54,7 @@ fn pages() -> Vec<(&'static str, String)> {
         ("clients", "/ui/clients"),
         ("cluster", "/ui/cluster"),
         ("node", "/ui/node"),
+        ("sign-in", "/ui/sign-in"),
         ("nowhere", "/ui/streams/none"),
     ]
     .into_iter()
@@ -651,12 +652,31 @@ fn screenshots() {
         tab.open(&server.url(path));
         tab.picture(&folder.join(format!("readme-{name}.png")), false);
     }
+    let long = "a-very-long-name-".repeat(12);
+    let group = format!("/subscriptions/{long}/{long}");
+    server.call("PUT", &group, &json!({}));
+    publish(&server, &long, 3);
+    park(&server, &group, 2, &"a long reason ".repeat(40));
+    let long = format!("/ui/streams/{long}/groups/{long}");
+    all.push(("long-parked", format!("{long}/parked")));
+    all.push(("long", long));
+    let unused = Server::start();
+    let empty = [
+        ("empty-overview", "/"),
+        ("empty-streams", "/ui/streams"),
+        ("empty-groups", "/ui/groups"),
+        ("empty-parked", "/ui/parked"),
+        ("empty-delayed", "/ui/delayed"),
+        ("empty-clients", "/ui/clients"),
+    ];
+    let all = all.into_iter().map(|(name, path)| (name, server.url(&path)));
+    let all: Vec<_> = all.chain(empty.map(|(name, path)| (name, unused.url(path)))).collect();
     for theme in ["light", "dark"] {
         for (size, width, height) in [("wide", 1_440, 900), ("phone", 390, 844)] {
             let mut tab = browser.tab(width, height);
             tab.theme(theme);
-            for (name, path) in &all {
-                tab.open(&server.url(path));
+            for (name, url) in &all {
+                tab.open(url);
                 // Parts below the fold get their height when they are in view.
                 for _ in 0..2 {
                     let whole = tab.eval("document.documentElement.scrollHeight").as_u64().unwrap_or(900);
