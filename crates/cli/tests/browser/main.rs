@@ -409,14 +409,9 @@ fn pages_of_ten_thousand_groups_come_soon() {
         assert!(matches!(client.call("PUT", &path, &json!({})), Some((200..300, _))), "{path}");
     }
     let mut tab = browser.tab(1_280, 900);
-    // The first look at all of them is over. Their number is no live part of the page.
-    let until = Instant::now() + Duration::from_secs(60);
+    // The first look at all of them is over.
     tab.open(&server.url("/ui/groups"));
-    while tab.eval("document.querySelector('.search .hint').innerText") != "10,000" {
-        assert!(Instant::now() < until, "the page never has all groups");
-        std::thread::sleep(Duration::from_millis(200));
-        tab.open(&server.url("/ui/groups"));
-    }
+    tab.until("document.querySelector('.search .hint').innerText === '10,000 groups'");
     let mut slow = Vec::new();
     for path in [
         "/",

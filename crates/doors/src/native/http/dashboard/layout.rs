@@ -18,7 +18,7 @@ pub(super) fn whole(view: &View, page: &Page, door: &Door, who: Option<&str>) ->
     let page = html! {
         (DOCTYPE)
         html lang="en" data-root=(view.root()) {
-            (head(view, &page.title))
+            (head(view, &page.title, true))
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header.side {
@@ -94,7 +94,7 @@ pub(super) fn bare(view: &View, title: &str, content: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" data-root=(view.root()) {
-            (head(view, title))
+            (head(view, title, false))
             body.bare {
                 main #main.sign-in tabindex="-1" {
                     p.brand { (logo()) span { "Forebay" } }
@@ -106,7 +106,8 @@ pub(super) fn bare(view: &View, title: &str, content: &Markup) -> String {
     page.0
 }
 
-fn head(view: &View, title: &str) -> Markup {
+/// The script of the pages works on the frame, which a page may be without.
+fn head(view: &View, title: &str, has_frame: bool) -> Markup {
     let asset = |name| view.to(&format!("ui/assets/{}", assets::address(name)));
     html! {
         head {
@@ -117,7 +118,7 @@ fn head(view: &View, title: &str) -> Markup {
             link rel="icon" type="image/svg+xml" href=(asset("icon.svg"));
             link rel="stylesheet" href=(asset("app.css"));
             script src=(asset("theme.js")) {}
-            script type="module" src=(asset("app.js")) {}
+            @if has_frame { script type="module" src=(asset("app.js")) {} }
         }
     }
 }
