@@ -280,23 +280,23 @@ fn times(facts: &Facts) -> Markup {
     };
     html! {
         div.timing {
-        p.hint {
-            "From the delivery to its settlement, " (format::count_of(times.count, "message")) " since the start; "
-            (format::age(times.mean.as_secs_f64())) " on average." @if let Some(age) = end_to_end(&facts.group) {
-                " From publish to ack " (format::age(age)) " on average."
+            p.hint {
+                "From the delivery to its settlement, " (format::count_of(times.count, "message")) " since the start; "
+                (format::age(times.mean.as_secs_f64())) " on average." @if let Some(age) = end_to_end(&facts.group) {
+                    " From publish to ack " (format::age(age)) " on average."
+                }
             }
-        }
-        dl.percentiles {
-            @for (words, name, time) in rows {
-                div {
-                    dt title=(words) { (name) }
-                    dd {
-                        (bar(place(time), "c-out", &format!("{words} within {}", format::age(time.as_secs_f64()))))
-                        b { (format::age(time.as_secs_f64())) }
+            dl.percentiles {
+                @for (words, name, time) in rows {
+                    div {
+                        dt title=(words) { (name) }
+                        dd {
+                            (bar(place(time), "c-out", &format!("{words} within {}", format::age(time.as_secs_f64()))))
+                            b { (format::age(time.as_secs_f64())) }
+                        }
                     }
                 }
             }
-        }
         }
     }
 }

@@ -139,24 +139,24 @@ pub(super) fn content(message: &StoredMessage) -> Markup {
     html! {
         div.message {
             div.about {
-            dl.facts {
-                (fact("Position", &format::count(message.seq)))
-                (fact("Published", &format!("{} UTC", format::moment(message.published_at.0))))
-                @if let Some(id) = &message.id { (fact("Id", id)) }
-                @if let Some(kind) = &message.kind { (fact("Type", kind)) }
-                @if let Some(schema) = message.schema { (fact("Schema", &schema.to_string())) }
-                @if let Some(key) = &message.key { (fact("Key", key)) }
-                (fact("Priority", &message.priority.to_string()))
-                @if let Some(at) = message.expires_at { (fact("Expires", &format!("{} UTC", format::moment(at.0)))) }
-            }
-            @if !message.headers.is_empty() {
-                h3 { "Headers" }
                 dl.facts {
-                    @for (name, value) in &message.headers {
-                        div { dt.header { bdi { (name) } } dd { bdi { (value) } } }
+                    (fact("Position", &format::count(message.seq)))
+                    (fact("Published", &format!("{} UTC", format::moment(message.published_at.0))))
+                    @if let Some(id) = &message.id { (fact("Id", id)) }
+                    @if let Some(kind) = &message.kind { (fact("Type", kind)) }
+                    @if let Some(schema) = message.schema { (fact("Schema", &schema.to_string())) }
+                    @if let Some(key) = &message.key { (fact("Key", key)) }
+                    (fact("Priority", &message.priority.to_string()))
+                    @if let Some(at) = message.expires_at { (fact("Expires", &format!("{} UTC", format::moment(at.0)))) }
+                }
+                @if !message.headers.is_empty() {
+                    h3 { "Headers" }
+                    dl.facts {
+                        @for (name, value) in &message.headers {
+                            div { dt.header { bdi { (name) } } dd { bdi { (value) } } }
+                        }
                     }
                 }
-            }
             }
             figure.body {
                 figcaption { "Body, " (body.form) ", " (format::bytes(body.bytes as u64)) }

@@ -68,7 +68,8 @@ pub(super) fn search(view: &View, list: &List, what: &str, shown: usize, all: us
     let label = format!("Search {what}s");
     html! {
         form.search role="search" {
-            input type="search" name="q" value=[list.text.as_deref()] placeholder=(label) aria-label=(label)                 spellcheck="false" autocomplete="off" data-search autofocus[list.text.is_some()];
+            input type="search" name="q" value=[list.text.as_deref()] placeholder=(label) aria-label=(label)
+                spellcheck="false" autocomplete="off" data-search autofocus[list.text.is_some()];
             @if let Some(sort) = &list.sort { input type="hidden" name="sort" value=(sort); }
             (view.live("found", "hint", html! {
                 @if shown != all { (format::count(shown as u64)) " of " }
