@@ -14,7 +14,8 @@ Usage: cargo xtask browser [NAME]
 
 `browser` runs the tests of the dashboard in Chromium without a window, against the real server; all of them, or those
 with NAME in their names. `screenshots` starts a server with producers and consumers, lets it work for four minutes
-or as long as it is told, and writes pictures of every page, wide and narrow, light and dark, to target/screenshots.
+or as long as it is told, and writes pictures of every page, wide and narrow, light and dark, to target/screenshots;
+also of pages with long names, and of a server without anything in it.
 With --readme it also replaces the pictures of the README, in docs/images. Each has at most 250 KB.
 
 Chromium is looked for in PATH. As root, where there is apt-get, it is installed if it is missing. axe-core, which

@@ -26,6 +26,8 @@ pub(super) struct Series {
 /// A chart over time, up to now.
 pub(super) struct Chart<'a> {
     pub(super) title: &'a str,
+    /// What is counted, if the values do not say so.
+    pub(super) of: &'a str,
     /// The seconds that it covers.
     pub(super) span: u64,
     pub(super) series: Vec<Series>,
@@ -56,7 +58,9 @@ impl Chart<'_> {
         html! {
             figure.chart {
                 figcaption {
-                    span.chart-title { (self.title) }
+                    span.chart-title {
+                        (self.title) @if !self.of.is_empty() { span.chart-unit { (self.of) } }
+                    }
                     span.legend {
                         @for series in &self.series {
                             span.key {
@@ -85,9 +89,7 @@ impl Chart<'_> {
                     }
                     @if !seen { span.no-data { "Nothing recorded yet" } }
                 }
-                div.times aria-hidden="true" {
-                    span { (back(self.span)) } span { (back(self.span / 2)) } span { "now" }
-                }
+                (times(self.span))
             }
         }
     }
@@ -109,6 +111,13 @@ impl Chart<'_> {
             let _ = write!(text, " {}: {} now, {} at most.", series.name, self.value(now), self.value(most));
         }
         text
+    }
+}
+
+/// The axis of the time, up to now.
+fn times(span: u64) -> Markup {
+    html! {
+        div.times aria-hidden="true" { span { (back(span)) } span { (back(span / 2)) } span { "now" } }
     }
 }
 
@@ -241,7 +250,7 @@ pub(super) fn positions(first: u64, last: u64, floor: u64, processed: u64, words
 
 /// Counts over time (columns, the oldest first) and bands (the lowest first). One path for each shade: a picture of a
 /// thousand cells is a few kilobytes.
-pub(super) fn heat(columns: &[Vec<u64>], bands: &[&str], words: &str) -> Markup {
+pub(super) fn heat(columns: &[Vec<u64>], bands: &[&str], span: u64, words: &str) -> Markup {
     let largest = columns.iter().flatten().copied().max().unwrap_or(0);
     let (wide, high) = (columns.len().max(1), bands.len());
     let mut shades: [String; 5] = Default::default();
@@ -258,6 +267,7 @@ pub(super) fn heat(columns: &[Vec<u64>], bands: &[&str], words: &str) -> Markup 
                     path class=(format!("h{}", n + 1)) d=(path) {}
                 }
             }
+            (times(span))
         }
     }
 }
@@ -293,6 +303,7 @@ mod tests {
         let series = |name, points| Series { name, class: "c1", points, filled: true };
         let chart = Chart {
             title: "Rates",
+            of: "",
             span: 3_600,
             series: vec![series("in", vec![1.0, 20.0]), series("out", vec![f32::NAN])],
             write: format::rate,

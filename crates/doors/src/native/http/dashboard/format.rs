@@ -34,7 +34,9 @@ pub(super) fn short(value: f64) -> String {
         value /= 1_000.0;
         step += 1;
     }
-    let digits = if value >= 99.95 { format!("{value:.0}") } else { format!("{value:.1}") };
+    // A round number, such as a limit, is written as one.
+    let is_whole = value >= 99.95 || value.fract() == 0.0;
+    let digits = if is_whole { format!("{value:.0}") } else { format!("{value:.1}") };
     format!("{digits}{}", STEPS[step])
 }
 
@@ -105,7 +107,7 @@ mod tests {
     #[test]
     fn figures_read_as_a_person_would_say_them() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0.0, 9_999.0, 12_345.0, 1e6, 2.5e9].map(short), ["0", "9,999", "12.3k", "1.0M", "2.5G"]);
+        assert_eq!([0.0, 9_999.0, 12_345.0, 1e6, 2.5e9].map(short), ["0", "9,999", "12.3k", "1M", "2.5G"]);
         assert_eq!(
             [0.0, 0.004, 0.05, 2.0, 12.3, 43_210.0].map(rate),
             ["0", "0", "0.05", "2.0", "12", "43.2k"]

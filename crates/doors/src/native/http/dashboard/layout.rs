@@ -18,7 +18,7 @@ pub(super) fn whole(view: &View, page: &Page, door: &Door, who: Option<&str>) ->
     let page = html! {
         (DOCTYPE)
         html lang="en" data-root=(view.root()) {
-            (head(view, &page.title))
+            (head(view, &page.title, true))
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header.side {
@@ -64,7 +64,7 @@ pub(super) fn whole(view: &View, page: &Page, door: &Door, who: Option<&str>) ->
                     div.head {
                         @if !page.trail.is_empty() {
                             ol.trail aria-label="Where this page is" {
-                                @for (name, address) in &page.trail { li { a href=(address) { (name) } } }
+                                @for (text, address) in &page.trail { li { a href=(address) { (name(text)) } } }
                             }
                         }
                         p.connection data-connection role="status" {
@@ -94,11 +94,11 @@ pub(super) fn bare(view: &View, title: &str, content: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" data-root=(view.root()) {
-            (head(view, title))
+            (head(view, title, false))
             body.bare {
                 main #main.sign-in tabindex="-1" {
                     p.brand { (logo()) span { "Forebay" } }
-                    (content)
+                    section { (content) }
                 }
             }
         }
@@ -106,7 +106,8 @@ pub(super) fn bare(view: &View, title: &str, content: &Markup) -> String {
     page.0
 }
 
-fn head(view: &View, title: &str) -> Markup {
+/// The script of the pages works on the frame, which a page may be without.
+fn head(view: &View, title: &str, has_frame: bool) -> Markup {
     let asset = |name| view.to(&format!("ui/assets/{}", assets::address(name)));
     html! {
         head {
@@ -117,7 +118,7 @@ fn head(view: &View, title: &str) -> Markup {
             link rel="icon" type="image/svg+xml" href=(asset("icon.svg"));
             link rel="stylesheet" href=(asset("app.css"));
             script src=(asset("theme.js")) {}
-            script type="module" src=(asset("app.js")) {}
+            @if has_frame { script type="module" src=(asset("app.js")) {} }
         }
     }
 }
@@ -135,6 +136,37 @@ pub(super) fn heading(title: Markup, below: Markup, buttons: Markup) -> Markup {
 /// A place without anything in it, and what to do about it.
 pub(super) fn empty(title: &str, text: Markup) -> Markup {
     html! { div.empty { (glyph(WAVES)) h2 { (title) } p { (text) } } }
+}
+
+/// A list of which there is nothing on the server yet, and the commands to begin with.
+pub(super) fn nothing(title: &str, text: Markup, commands: &[&str]) -> Markup {
+    html! {
+        div.empty.none {
+            (glyph(WAVES)) h2 { (title) } p { (text) }
+            @for text in commands { (command(text)) }
+        }
+    }
+}
+
+/// Characters of a name that a list shows whole, and of the end of a longer one that it always shows.
+const NAME_CHARS: usize = 48;
+const NAME_TAIL: usize = 14;
+
+/// A name in a list. A long one keeps its ends, where names differ, and loses what there is no room for between them.
+pub(super) fn name(text: &str) -> Markup {
+    let chars = text.chars().count();
+    if chars <= NAME_CHARS {
+        return html! { (text) };
+    }
+    let cut = text.char_indices().nth(chars - NAME_TAIL).map_or(0, |(at, _)| at);
+    let (head, tail) = text.split_at(cut);
+    html! { span.long title=(text) { span.long-head { (head) } span.long-tail { (tail) } } }
+}
+
+/// The name of a group with its stream's, or of a stream, as a title: all of it, in small letters if it is long.
+pub(super) fn title(of: Option<&str>, name: &str) -> Markup {
+    let is_long = of.unwrap_or_default().chars().count() + name.chars().count() > NAME_CHARS * 3 / 2;
+    html! { span.name.whole[is_long] { @if let Some(of) = of { span.of { (of) "/" } } (name) } }
 }
 
 /// One figure.
@@ -190,4 +222,19 @@ fn logo() -> Markup {
     let svg = include_str!("assets/icon.svg");
     // It is a file of our own.
     html! { span.logo aria-hidden="true" { (PreEscaped(svg)) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_keeps_all_of_its_text_and_both_ends() {
+        assert_eq!(name("orders").0, "orders");
+        let long = format!("{}<é>-the-last-part", "ü".repeat(200));
+        let shown = name(&long).0;
+        assert!(shown.contains("class=\"long-tail\">-the-last-part<"), "{shown}");
+        assert!(shown.contains("&lt;é&gt;</span>") && !shown.contains("<é>"), "{shown}");
+        assert!(title(Some(&long), "a").0.contains("whole") && !title(Some("a"), "b").0.contains("whole"));
+    }
 }

@@ -6,6 +6,7 @@ use forebay_wire::alert::{Alert, AlertKind};
 use maud::{Markup, html};
 
 use super::super::format;
+use super::super::layout::name;
 use super::super::view::View;
 use crate::native::alerts::{Alerts, Delivery};
 
@@ -76,7 +77,7 @@ fn line(view: &View, alert: &Alert) -> Markup {
     html! {
         span.mark.critical role="img" aria-label="alert" {}
         span.sentence {
-            a href=(address) { (alert.stream) "/" (alert.group) }
+            a href=(address) { (name(&alert.stream)) "/" (name(&alert.group)) }
             " " (alert.text)
             span.hint { " · for " (format::age(view.since(alert.since.0))) }
         }

@@ -7,11 +7,11 @@ use forebay_broker::api::{Caller, ConnectionReport, DoorStats, Entrance};
 use maud::{Markup, html};
 
 use super::super::format;
-use super::super::layout::{empty, figure, heading};
+use super::super::layout::{figure, heading, name, nothing};
 use super::super::sampler::{CONSUMERS_MAX, ConsumerRow, Snapshot};
 use super::super::view::{Page, Section, View};
 use super::action::Action;
-use super::parts::{ago, group_link, matches, number, page_of, pager, search, table};
+use super::parts::{ago, group_link, matches, no_match, number, page_of, pager, search, table};
 use super::{List, ROWS};
 
 /// Connections that the page looks through.
@@ -47,13 +47,13 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, facts: &Facts, list: &List
     };
     let mut open: Vec<&ConnectionReport> = facts.connections.iter().filter(fits).collect();
     open.sort_by_key(|one| std::cmp::Reverse((one.consumers, one.requests)));
-    let name = |row: &ConsumerRow| {
+    let is_named = |row: &ConsumerRow| {
         matches(
             list,
             &[row.stream.as_str(), row.group.as_str(), &row.name, row.address.as_deref().unwrap_or_default()],
         )
     };
-    let mut rows: Vec<&ConsumerRow> = snapshot.consumers.iter().filter(|row| name(row)).collect();
+    let mut rows: Vec<&ConsumerRow> = snapshot.consumers.iter().filter(|row| is_named(row)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.in_flight));
     let content = html! {
         (heading(html! { "Clients" }, html! {}, html! {}))
@@ -70,7 +70,7 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, facts: &Facts, list: &List
                 (view.live("doors", "", doors_table(doors)))
             }
         }
-        (search(list, "clients", rows.len() + open.len(), snapshot.consumers.len() + facts.connections.len()))
+        (search(view, list, "client", rows.len() + open.len(), snapshot.consumers.len() + facts.connections.len()))
         @if !doors.is_empty() {
             section aria-labelledby="connections-title" {
                 h2 #connections-title { "Connections" }
@@ -104,7 +104,7 @@ fn doors_table(doors: &[Arc<DoorStats>]) -> Markup {
     };
     html! {
         (table("Connections by API", "", &[
-            "API", ">Open", ">Accepted", ">Refused", ">Given up", ">Requests", ">With a problem",
+            "API", ">Open", ">Accepted", ">Refused", ">Stalled", ">Requests", ">Errors",
         ], html! {
             @for door in doors {
                 @let (all, failed) = requests(door);
@@ -124,7 +124,7 @@ fn doors_table(doors: &[Arc<DoorStats>]) -> Markup {
 /// The connections with the most consumers and requests.
 fn connections(view: &View, open: &[&ConnectionReport], facts: &Facts) -> Markup {
     if open.is_empty() {
-        return html! { p.hint { "No connection fits." } };
+        return html! { p.hint { "No connection matches." } };
     }
     let columns =
         ["Client", "API", "Address", ">Consumers", ">Requests", ">Received", ">Sent", "Since", "~Actions"];
@@ -135,7 +135,7 @@ fn connections(view: &View, open: &[&ConnectionReport], facts: &Facts) -> Markup
                 tr {
                     th scope="row" {
                         @match &one.who {
-                            Some(who) => { bdi.name { (who) } }
+                            Some(who) => { bdi.name { (name(who)) } }
                             None => { span.hint { "not recognised" } }
                         }
                     }
@@ -185,11 +185,12 @@ fn close_dialog(view: &View) -> Markup {
 }
 
 fn consumers(view: &View, list: &List, rows: &[&ConsumerRow]) -> Markup {
+    if rows.is_empty() && list.text.is_some() {
+        return no_match(list, "consumer");
+    }
     if rows.is_empty() {
-        return empty(
-            "No consumers",
-            html! { "A consumer subscribes to a group: " code { "forebay sub orders/billing" } "." },
-        );
+        let text = html! { "A consumer subscribes to a group and gets its messages." };
+        return nothing("No consumers yet", text, &["forebay sub orders/billing"]);
     }
     html! {
         (table("Consumers", "", &[
@@ -198,12 +199,15 @@ fn consumers(view: &View, list: &List, rows: &[&ConsumerRow]) -> Markup {
             @for row in page_of(list, rows) {
                 tr {
                     th scope="row" {
-                        bdi.name { (if row.name.is_empty() { "unnamed" } else { &row.name }) }
+                        bdi.name { (name(if row.name.is_empty() { "unnamed" } else { &row.name })) }
                         span.hint { (if row.is_connected { "connected" } else { "polling" }) }
                     }
                     td { (group_link(view, row.stream.as_str(), row.group.as_str())) }
                     td.nowrap { (row.address.as_deref().unwrap_or("–")) }
-                    (number(row.in_flight)) (number(row.credit.into())) (number(row.acked))
+                    (number(row.in_flight))
+                    // One that polls says with each poll how many it takes.
+                    @if row.is_connected { (number(row.credit.into())) } @else { td.number data-zero { "–" } }
+                    (number(row.acked))
                     (number(row.failed))
                     td.nowrap { (ago(view, row.joined)) }
                 }

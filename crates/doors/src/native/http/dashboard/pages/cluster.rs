@@ -79,7 +79,7 @@ fn figures(report: &ClusterReport) -> Markup {
         dl.figures {
             (figure("Owner", owner, "", html! { bdi { (address) } }))
             (figure("Term", &format::count(report.term.into()), "", html! { "owners so far" }))
-            (figure("Tenure left", &tenure, "", html! { "until the owner must renew it" }))
+            (figure("Tenure left", &tenure, "", html! { "until renewal" }))
             (figure("Nodes", &format::count(report.nodes.len() as u64), "", html! { "answer" }))
             @if let Some(log) = &report.log {
                 (figure("Log", &format::bytes(log.bytes), "", html! {

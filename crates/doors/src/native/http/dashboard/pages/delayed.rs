@@ -3,11 +3,11 @@
 use maud::html;
 
 use super::super::format;
-use super::super::layout::{empty, heading};
+use super::super::layout::{heading, nothing};
 use super::super::sampler::{Snapshot, StreamRow};
 use super::super::view::{Page, Section, View};
 use super::List;
-use super::parts::{matches, number, page_of, pager, search, stream_link, table};
+use super::parts::{matches, no_match, number, page_of, pager, search, stream_link, table};
 
 pub(super) fn write(view: &View, snapshot: &Snapshot, list: &List) -> Page {
     let all: Vec<&StreamRow> = snapshot.streams.iter().filter(|row| row.delayed > 0).collect();
@@ -20,19 +20,22 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, list: &List) -> Page {
             html! { "Messages that were published with a delay and are not due yet" },
             html! {},
         ))
-        (search(list, "streams", rows.len(), all.len()))
+        (search(view, list, "stream", rows.len(), all.len()))
         (view.live("delayed", "", html! {
             p.hint {
-                (format::count_of(snapshot.totals.delayed, "message")) " in "
-                (format::count_of(all.len() as u64, "stream")) " will become ready by themselves. "
-                "Beside them " (format::count_of(retrying, "message")) " wait in groups for a retry."
+                @if !all.is_empty() {
+                    (format::count_of(snapshot.totals.delayed, "message")) " in "
+                    (format::count_of(all.len() as u64, "stream")) " will become ready by themselves. "
+                }
+                @if retrying > 0 {
+                    "Waiting for a retry, in groups: " (format::count_of(retrying, "message")) "."
+                }
             }
-            @if rows.is_empty() {
-                (empty("Nothing is delayed", html! {
-                    "A message with a delay is published with "
-                    code { "forebay pub emails 'later' --delay 15m" } "."
-                }))
-            } @else {
+            @if all.is_empty() {
+                (nothing("Nothing is delayed", html! { "A message can be published with a delay." }, &[
+                    "forebay pub emails '{\"to\":\"a@example.com\"}' --delay 15m",
+                ]))
+            } @else if rows.is_empty() { (no_match(list, "stream")) } @else {
                 (table("Streams with delayed messages", "", &["Stream", ">Delayed", ">Messages in all"], html! {
                     @for row in page_of(list, &rows) {
                         tr {

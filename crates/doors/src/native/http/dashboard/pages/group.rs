@@ -15,7 +15,7 @@ use super::super::super::report;
 use super::super::chart::{Chart, Series, bar, heat};
 use super::super::format;
 use super::super::history::History;
-use super::super::layout::{figure, heading};
+use super::super::layout::{command, figure, heading, name as short_name, title};
 use super::super::view::{Page, Section, View, encoded};
 use super::Span;
 use super::action::{Action, Field, Sent};
@@ -101,7 +101,7 @@ pub(super) fn write(view: &View, facts: &Facts, charts: &Charts) -> Page {
     let shown = |action: &&Action<'_>| !matches!((action.id, is_paused), ("pause", true) | ("resume", false));
     let content = html! {
         (heading(
-            html! { span.name { span.of { (stream) "/" } (name) } },
+            title(Some(stream), name),
             view.live("state", "state", html! { (status(crate::native::facts::status(facts.group.figures.status))) }),
             html! { @for action in actions.iter().filter(shown) { (action.button()) } },
         ))
@@ -157,7 +157,7 @@ fn figures(view: &View, facts: &Facts) -> Markup {
     };
     let pace = match settings.rate {
         Some(rate) => format!("of {}/s allowed", format::rate(rate.per_second)),
-        None => "no limit of pace".to_owned(),
+        None => "no pace set".to_owned(),
     };
     html! {
         dl.figures {
@@ -176,8 +176,8 @@ fn figures(view: &View, facts: &Facts) -> Markup {
             (figure("Parked", &format::short(figures.parked as f64), "", html! {
                 a href=(view.parked(facts.group.stream.as_str(), facts.group.name.as_str())) { "show them" }
             }))
-            (figure("Processed", &format::short(figures.counters.last_processed.0 as f64), "", html! {
-                "of position " span title=(format::count(figures.last_known.0)) {
+            (figure("Position", &format::short(figures.counters.last_processed.0 as f64), "", html! {
+                "of " span title=(format::count(figures.last_known.0)) {
                     (format::short(figures.last_known.0 as f64))
                 }
             }))
@@ -188,8 +188,8 @@ fn figures(view: &View, facts: &Facts) -> Markup {
 fn pictures(facts: &Facts, charts: &Charts) -> Markup {
     let series =
         |name, class, points: &[f32], filled| Series { name, class, points: points.to_vec(), filled };
-    let chart = |title: &str, series, write, unit| {
-        Chart { title, span: charts.span, series, write, unit, is_time: title == OLDEST }.render()
+    let chart = |title: &str, of: &str, series, write, unit| {
+        Chart { title, of, span: charts.span, series, write, unit, is_time: title == OLDEST }.render()
     };
     let mut rates =
         vec![series("in", "c-in", &charts.arrived, true), series("out", "c-out", &charts.settled, false)];
@@ -197,10 +197,10 @@ fn pictures(facts: &Facts, charts: &Charts) -> Markup {
         rates.push(series("pace", "c-pace", &vec![pace.per_second as f32; charts.arrived.len()], false));
     }
     html! {
-        (chart("Rates", rates, format::rate, "/s"))
-        (chart("Backlog", vec![series("waiting", "c-lag", &charts.lag, true)], format::short, ""))
-        (chart(OLDEST, vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
-        (chart("In flight and parked", vec![
+        (chart("Rates", "messages a second", rates, format::rate, "/s"))
+        (chart("Backlog", "messages", vec![series("waiting", "c-lag", &charts.lag, true)], format::short, ""))
+        (chart(OLDEST, "time waiting", vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
+        (chart("In flight and parked", "messages", vec![
             series("in flight", "c-out", &charts.in_flight, false),
             series("parked", "c-parked", &charts.parked, true),
         ], format::short, ""))
@@ -279,19 +279,21 @@ fn times(facts: &Facts) -> Markup {
         if high <= low { 1.0 } else { ((micros(time) - low) / (high - low)).clamp(0.04, 1.0) }
     };
     html! {
-        p.hint {
-            "From the delivery to its settlement, " (format::count_of(times.count, "message")) " since the start; "
-            (format::age(times.mean.as_secs_f64())) " on average." @if let Some(age) = end_to_end(&facts.group) {
-                " From publish to ack " (format::age(age)) " on average."
+        div.timing {
+            p.hint {
+                "From the delivery to its settlement, " (format::count_of(times.count, "message")) " since the start; "
+                (format::age(times.mean.as_secs_f64())) " on average." @if let Some(age) = end_to_end(&facts.group) {
+                    " From publish to ack " (format::age(age)) " on average."
+                }
             }
-        }
-        dl.percentiles {
-            @for (words, name, time) in rows {
-                div {
-                    dt title=(words) { (name) }
-                    dd {
-                        (bar(place(time), "c-out", &format!("{words} within {}", format::age(time.as_secs_f64()))))
-                        b { (format::age(time.as_secs_f64())) }
+            dl.percentiles {
+                @for (words, name, time) in rows {
+                    div {
+                        dt title=(words) { (name) }
+                        dd {
+                            (bar(place(time), "c-out", &format!("{words} within {}", format::age(time.as_secs_f64()))))
+                            b { (format::age(time.as_secs_f64())) }
+                        }
                     }
                 }
             }
@@ -304,11 +306,14 @@ fn heat_map(charts: &Charts) -> Markup {
     if charts.heat.iter().flatten().all(|count| *count == 0) {
         return html! {};
     }
-    let span = format::age(charts.span.max(HEAT_SPAN_MIN) as f64);
+    let span = charts.span.max(HEAT_SPAN_MIN);
     html! {
-        figure {
-            figcaption.hint { "How long messages took, over the last " (span) "; the stronger, the more" }
-            (heat(&charts.heat, &BANDS, "Processing times over time: the darker, the more messages"))
+        figure.timing {
+            figcaption.hint {
+                "How long messages took, over the last " (format::age(span as f64))
+                ". The stronger the colour, the more messages."
+            }
+            (heat(&charts.heat, &BANDS, span, "Processing times over time: the darker, the more messages"))
         }
     }
 }
@@ -344,7 +349,12 @@ fn time_of(consumer: &ConsumerReport, of: fn(&Summary) -> Duration) -> String {
 fn consumers(view: &View, facts: &Facts) -> Markup {
     let all = &facts.group.consumers;
     if all.is_empty() {
-        return html! { p.hint { "There are no consumers. Messages wait until one subscribes." } };
+        return html! {
+            div.empty {
+                h2 { "No consumers" } p { "Messages wait until a consumer subscribes." }
+                (command(&format!("forebay sub {}", shell_name(&facts.group))))
+            }
+        };
     }
     let acked: u64 = all.iter().map(|consumer| consumer.acked).sum();
     let mut rows: Vec<&ConsumerReport> = all.iter().collect();
@@ -358,7 +368,7 @@ fn consumers(view: &View, facts: &Facts) -> Markup {
                 @let share = consumer.acked as f64 / acked.max(1) as f64;
                 tr {
                     th scope="row" {
-                        bdi.name { (if consumer.name.is_empty() { "unnamed" } else { &consumer.name }) }
+                        bdi.name { (short_name(if consumer.name.is_empty() { "unnamed" } else { &consumer.name })) }
                         span.hint {
                             (if consumer.bound == Bound::Connection { "connected" } else { "polling" })
                             @if let Some(address) = consumer.address { ", " (address) }

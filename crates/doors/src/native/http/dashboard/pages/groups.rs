@@ -7,10 +7,12 @@ use maud::{Markup, html};
 
 use super::super::chart::spark;
 use super::super::history::History;
-use super::super::layout::{empty, heading};
+use super::super::layout::{heading, nothing};
 use super::super::sampler::{GroupRow, Snapshot};
 use super::super::view::{Page, Section, View};
-use super::parts::{age, column, group_link, matches, number, page_of, pager, rate, search, status};
+use super::parts::{
+    age, column, group_link, matches, no_match, number, page_of, pager, rate, search, status,
+};
 use super::{List, Span};
 
 const DEFAULT: &str = "attention";
@@ -38,7 +40,7 @@ impl Sparks {
 pub(super) fn write(view: &View, list: &List, rows: &[&GroupRow], all: usize, sparks: &Sparks) -> Page {
     let content = html! {
         (heading(html! { "Groups" }, html! {}, html! {}))
-        (search(list, "groups", rows.len(), all))
+        (search(view, list, "group", rows.len(), all))
         (view.live("groups", "", table(view, list, rows, sparks)))
         (pager(list, rows.len()))
     };
@@ -73,11 +75,14 @@ pub(super) fn rows<'a>(snapshot: &'a Snapshot, list: &List) -> Vec<&'a GroupRow>
 }
 
 fn table(view: &View, list: &List, rows: &[&GroupRow], sparks: &Sparks) -> Markup {
+    if rows.is_empty() && list.text.is_some() {
+        return no_match(list, "group");
+    }
     if rows.is_empty() {
-        return empty(
-            "No group matches",
-            html! { "A group is created with " code { "forebay group create orders/billing" } "." },
-        );
+        let text = html! {
+            "A group is a set of consumers that share the messages of a stream. Every group of a stream gets all of them."
+        };
+        return nothing("No groups yet", text, &["forebay group create orders/billing"]);
     }
     let head = |name, title, class| column(list, DEFAULT, name, title, class);
     html! {

@@ -76,8 +76,8 @@ pub(super) fn table(view: &View, stream: &str, messages: &[StoredMessage]) -> Ma
                 tr {
                     td.number { a href=(view.message(stream, message.seq)) { (format::count(message.seq)) } }
                     td.nowrap { (ago(view, message.published_at.0)) }
-                    td { bdi { (message.kind.as_deref().unwrap_or_default()) } }
-                    td.key-cell { bdi title=[message.key.as_deref()] { (message.key.as_deref().unwrap_or_default()) } }
+                    td.clip { bdi title=[message.kind.as_deref()] { (message.kind.as_deref().unwrap_or_default()) } }
+                    td.clip { bdi title=[message.key.as_deref()] { (message.key.as_deref().unwrap_or_default()) } }
                     td.payload { bdi { (preview(&body_of(message).text)) } }
                 }
             }
@@ -138,16 +138,25 @@ pub(super) fn content(message: &StoredMessage) -> Markup {
     let shown = &body.text[..cut.unwrap_or(body.text.len())];
     html! {
         div.message {
-            dl.facts {
-                (fact("Position", &format::count(message.seq)))
-                (fact("Published", &format!("{} UTC", format::moment(message.published_at.0))))
-                @if let Some(id) = &message.id { (fact("Id", id)) }
-                @if let Some(kind) = &message.kind { (fact("Type", kind)) }
-                @if let Some(schema) = message.schema { (fact("Schema", &schema.to_string())) }
-                @if let Some(key) = &message.key { (fact("Key", key)) }
-                (fact("Priority", &message.priority.to_string()))
-                @if let Some(at) = message.expires_at { (fact("Expires", &format!("{} UTC", format::moment(at.0)))) }
-                @for (name, value) in &message.headers { div { dt.header { bdi { (name) } } dd { bdi { (value) } } } }
+            div.about {
+                dl.facts {
+                    (fact("Position", &format::count(message.seq)))
+                    (fact("Published", &format!("{} UTC", format::moment(message.published_at.0))))
+                    @if let Some(id) = &message.id { (fact("Id", id)) }
+                    @if let Some(kind) = &message.kind { (fact("Type", kind)) }
+                    @if let Some(schema) = message.schema { (fact("Schema", &schema.to_string())) }
+                    @if let Some(key) = &message.key { (fact("Key", key)) }
+                    (fact("Priority", &message.priority.to_string()))
+                    @if let Some(at) = message.expires_at { (fact("Expires", &format!("{} UTC", format::moment(at.0)))) }
+                }
+                @if !message.headers.is_empty() {
+                    h3 { "Headers" }
+                    dl.facts {
+                        @for (name, value) in &message.headers {
+                            div { dt.header { bdi { (name) } } dd { bdi { (value) } } }
+                        }
+                    }
+                }
             }
             figure.body {
                 figcaption { "Body, " (body.form) ", " (format::bytes(body.bytes as u64)) }
@@ -167,7 +176,7 @@ fn fact(name: &str, value: &str) -> Markup {
 fn standing(view: &View, facts: &Facts) -> Markup {
     let stream = facts.stream.name.as_str();
     html! {
-        @if facts.groups.is_empty() { p.hint { "The stream has no groups." } }
+        @if facts.groups.is_empty() { p.hint { "The stream has no groups, so nobody gets the message yet." } }
         div.lives {
             @for life in &facts.groups {
                 section.life {

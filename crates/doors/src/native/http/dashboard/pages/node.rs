@@ -107,7 +107,7 @@ fn journal(snapshot: &Snapshot) -> Markup {
         dl.facts {
             (row("Syncs", format::count(engine.syncs))) (row("Frames for each sync", format!("{per_sync:.1}")))
             (row("Written", format::bytes(engine.synced_bytes)))
-            (row("Frames that wait", format::count(engine.frames_waiting)))
+            (row("Frames waiting", format::count(engine.frames_waiting)))
             (row("Images of the state", format::count(engine.images)))
             (row("Size of the images", format::bytes(engine.image_bytes)))
             (row("Read back", reads))
@@ -148,12 +148,12 @@ fn build(view: &View, snapshot: &Snapshot, facts: Option<&NodeFacts>) -> Markup 
                     (row("Started", format!("{} ago", format::age(view.since(started)))))
                 }
             }
-            (row("The log was opened", format::count_of(server.epoch.into(), "time")))
+            (row("Starts so far", format::count(server.epoch.into())))
             (row("Streams", format::count(server.streams as u64)))
             (row("Groups", format::count(server.groups as u64)))
             (row("Clock", format!("{} UTC", format::moment(snapshot.at.0 / 60_000_000 * 60_000_000))))
             (row("Clock ahead of the date", format::age(server.clock_ahead.max(0) as f64 / 1e6)))
-            (row("A look for this dashboard takes", format!("{:.0}ms", snapshot.taken_in.as_secs_f64() * 1e3)))
+            (row("Reading these figures takes", format!("{:.0}ms", snapshot.taken_in.as_secs_f64() * 1e3)))
         }
     }
 }

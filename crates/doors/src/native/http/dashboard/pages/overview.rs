@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::super::chart::{Chart, Series};
 use super::super::format;
 use super::super::history::History;
-use super::super::layout::{empty, figure, heading};
+use super::super::layout::{figure, heading, name, nothing};
 use super::super::sampler::Snapshot;
 use super::super::view::{Page, Section, View};
 use super::Span;
@@ -118,7 +118,7 @@ pub(super) fn sentence(view: &View, one: &Attention) -> Markup {
         span.sentence {
             a href=(address) {
                 @match &one.subject {
-                    Some((stream, group)) => { (stream) "/" (group) }
+                    Some((stream, group)) => { (name(stream)) "/" (name(group)) }
                     None => { "The server" }
                 }
             }
@@ -129,12 +129,11 @@ pub(super) fn sentence(view: &View, one: &Attention) -> Markup {
 
 fn totals(view: &View, snapshot: &Snapshot) -> Markup {
     let totals = &snapshot.totals;
-    let plain = || html! {};
     let oldest = if totals.oldest_age > 0.0 { format::age(totals.oldest_age) } else { "–".to_owned() };
     html! {
         dl.figures {
-            (figure("Published", &format::rate(totals.published), "/s", plain()))
-            (figure("Settled", &format::rate(totals.settled), "/s", plain()))
+            (figure("Published", &format::rate(totals.published), "/s", html! { "to all streams" }))
+            (figure("Settled", &format::rate(totals.settled), "/s", html! { "by all groups" }))
             (figure("Backlog", &format::short(totals.lag as f64), "", html! { "over all groups" }))
             (figure("Oldest", &oldest, "", html! { "waiting" }))
             (figure("In flight", &format::short(totals.in_flight as f64), "", html! {
@@ -166,27 +165,23 @@ fn spans(span: Span) -> Markup {
 fn pictures(charts: &Charts) -> Markup {
     let series =
         |name, class, points: &[f32], filled| Series { name, class, points: points.to_vec(), filled };
-    let chart = |title: &str, series, write, unit| {
-        Chart { title, span: charts.span.seconds(), series, write, unit, is_time: title == OLDEST }.render()
+    let chart = |title: &str, of: &str, series, write, unit| {
+        let is_time = title == OLDEST;
+        Chart { title, of, span: charts.span.seconds(), series, write, unit, is_time }.render()
     };
     html! {
-        (chart("Rates", vec![
+        (chart("Rates", "messages a second", vec![
             series("in", "c-in", &charts.arrived, true),
             series("out", "c-out", &charts.settled, false),
         ], format::rate, "/s"))
-        (chart("Backlog", vec![series("waiting", "c-lag", &charts.lag, true)], format::short, ""))
-        (chart(OLDEST, vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
-        (chart("Parked", vec![series("parked", "c-parked", &charts.parked, true)], format::short, ""))
+        (chart("Backlog", "messages", vec![series("waiting", "c-lag", &charts.lag, true)], format::short, ""))
+        (chart(OLDEST, "time waiting", vec![series("age", "c-age", &charts.oldest, true)], format::age, ""))
+        (chart("Parked", "messages", vec![series("parked", "c-parked", &charts.parked, true)], format::short, ""))
     }
 }
 
 fn first_steps() -> Markup {
-    empty(
-        "No streams yet",
-        html! {
-            "Publish a first message, and it appears here: "
-            code { "forebay pub emails '{\"to\":\"a@example.com\"}'" }
-            ". Or see a burst being absorbed: " code { "forebay demo --keep" } "."
-        },
-    )
+    let text = html! { "Publish a first message, and it appears here. Or see how a burst is absorbed." };
+    let publish = "forebay pub emails '{\"to\":\"a@example.com\"}'";
+    nothing("No streams yet", text, &[publish, "forebay demo --keep"])
 }

@@ -13,12 +13,12 @@ use super::super::super::report;
 use super::super::super::request::Query;
 use super::super::chart::bar;
 use super::super::format;
-use super::super::layout::{command, empty, heading};
+use super::super::layout::{command, empty, heading, nothing, title};
 use super::super::sampler::{GroupRow, Snapshot};
 use super::super::view::{Page, Section, View, encoded};
 use super::List;
 use super::message::{body_of, preview};
-use super::parts::{ago, group_link, matches, page_of, pager, search};
+use super::parts::{ago, group_link, matches, no_match, page_of, pager, search};
 use crate::native::service::{ParkedFilter, Service};
 
 /// Messages on the page.
@@ -139,12 +139,10 @@ impl Filter {
 
 type Reasons = Vec<(Arc<str>, u64)>;
 
-/// The reasons of the groups on the page.
-pub(super) async fn reasons(
-    service: &Service,
-    snapshot: &Snapshot,
-    list: &List,
-) -> HashMap<(String, String), Reasons> {
+/// The first reasons of each group on the page, and how many more it has.
+type ReasonsOfGroups = HashMap<(String, String), (Reasons, usize)>;
+
+pub(super) async fn reasons(service: &Service, snapshot: &Snapshot, list: &List) -> ReasonsOfGroups {
     let rows = rows(snapshot, list);
     let mut found = HashMap::new();
     for GroupRow { facts, .. } in page_of(list, &rows).iter().take(REASONS_GROUPS) {
@@ -153,8 +151,9 @@ pub(super) async fn reasons(
             continue;
         };
         if let Ok(mut reasons) = service.parked_reasons(stream, group).await {
+            let more = reasons.len().saturating_sub(REASONS);
             reasons.truncate(REASONS);
-            found.insert((facts.stream.clone(), facts.group.clone()), reasons);
+            found.insert((facts.stream.clone(), facts.group.clone()), (reasons, more));
         }
     }
     found
@@ -168,27 +167,28 @@ fn rows<'a>(snapshot: &'a Snapshot, list: &List) -> Vec<&'a GroupRow> {
 }
 
 /// The parked messages of all groups.
-pub(super) fn write_all(
-    view: &View,
-    snapshot: &Snapshot,
-    list: &List,
-    reasons: &HashMap<(String, String), Reasons>,
-) -> Page {
+pub(super) fn write_all(view: &View, snapshot: &Snapshot, list: &List, reasons: &ReasonsOfGroups) -> Page {
     let rows = rows(snapshot, list);
-    let all = snapshot.groups.iter().filter(|row| row.facts.parked > 0).count();
+    let all: Vec<u64> =
+        snapshot.groups.iter().map(|row| row.facts.parked).filter(|count| *count > 0).collect();
     let content = html! {
         (heading(
             html! { "Parked" },
             html! { "Messages that were set aside after their retries, or because a consumer said so" },
             html! {},
         ))
-        (search(list, "groups with parked messages", rows.len(), all))
+        (search(view, list, "group", rows.len(), all.len()))
         (view.live("parked", "", html! {
-            @if rows.is_empty() {
-                (empty("Nothing is parked", html! {
-                    "Messages that cannot be processed are kept here, with the reason, until they are replayed, moved "
-                    "or discarded."
-                }))
+            @if all.is_empty() {
+                (nothing("Nothing is parked", html! {
+                    "Messages that cannot be processed are kept here, as in a dead-letter queue, with the reason, until "
+                    "they are replayed, moved or discarded."
+                }, &[]))
+            } @else if rows.is_empty() { (no_match(list, "group")) } @else {
+                p.hint {
+                    (format::count_of(all.iter().sum(), "message")) " in " (format::count_of(all.len() as u64, "group"))
+                    " can be replayed, moved or discarded."
+                }
             }
             div.cards {
                 @for GroupRow { facts, .. } in page_of(list, &rows) {
@@ -204,8 +204,14 @@ pub(super) fn write_all(
                                 }
                             }
                         }
-                        @if let Some(reasons) = reasons.get(&(facts.stream.clone(), facts.group.clone())) {
-                            (reasons_list(&view.parked(&facts.stream, &facts.group), reasons, facts.parked, None))
+                        @if let Some((reasons, more)) = reasons.get(&(facts.stream.clone(), facts.group.clone())) {
+                            @let address = view.parked(&facts.stream, &facts.group);
+                            (reasons_list(&address, reasons, facts.parked, None))
+                            @if *more > 0 {
+                                p.more-reasons {
+                                    a href=(address) { "and " (format::count_of(*more as u64, "more reason")) }
+                                }
+                            }
                         }
                     }
                 }
@@ -297,7 +303,7 @@ pub(super) fn write(view: &View, facts: &Facts, snapshot: &Snapshot, filter: &Fi
     let full = format!("{stream}/{group}");
     let content = html! {
         (heading(
-            html! { "Parked in " span.name { span.of { (stream) "/" } (group) } },
+            html! { "Parked in " (title(Some(stream), group)) },
             view.live("parked-total", "", html! { (format::count_of(facts.group.figures.parked, "message")) }),
             html! {},
         ))
@@ -375,7 +381,7 @@ fn selection(view: &View, facts: &Facts, filter: &Filter) -> Markup {
                 }
                 @let all = if filter.is_selection() { "all that match" } else { "all" };
                 div.scope role="group" aria-label="All messages" {
-                    span.hint { (if filter.is_selection() { "All that match" } else { "All" }) }
+                    span.hint { (if filter.is_selection() { "All that match" } else { "All messages" }) }
                     (buttons("all", all, false))
                 }
             }
@@ -384,8 +390,8 @@ fn selection(view: &View, facts: &Facts, filter: &Filter) -> Markup {
                     thead {
                         tr {
                             th scope="col" { span.hidden { "Selected" } } th.number scope="col" { "Position" }
-                            th.roomy scope="col" { "Parked" } th.number.roomy scope="col" { "Attempts" }
-                            th scope="col" { "Reason" } th scope="col" { "Key" } th scope="col" { "Body" }
+                            th scope="col" { "Key" } th scope="col" { "Reason and body" }
+                            th.number.roomy scope="col" { "Attempts" } th.number.roomy scope="col" { "Parked" }
                         }
                     }
                     tbody {
@@ -400,15 +406,13 @@ fn selection(view: &View, facts: &Facts, filter: &Filter) -> Markup {
                                         (format::count(parked.seq))
                                     }
                                 }
-                                td.nowrap.roomy { (ago(view, parked.parked_at.0)) }
-                                td.number.roomy { (parked.attempts) }
-                                td.reason { bdi { (preview(&parked.reason)) } }
-                                td.key-cell { bdi title=(key_of(parked)) { (key_of(parked)) } }
-                                td.payload {
-                                    bdi {
-                                        (beginning_of(parked))
-                                    }
+                                td.clip { bdi title=(key_of(parked)) { (key_of(parked)) } }
+                                td.case {
+                                    bdi title=(preview(&parked.reason)) { (preview(&parked.reason)) }
+                                    bdi.content { (beginning_of(parked)) }
                                 }
+                                td.number.roomy { (parked.attempts) }
+                                td.number.roomy { (ago(view, parked.parked_at.0)) }
                             }
                         }
                     }

@@ -43,7 +43,7 @@ pub(super) fn write(view: &View, facts: &Facts) -> Page {
         ))
         section aria-labelledby="failures-title" {
             h2 #failures-title { "Failures" }
-            (failures(view, parked))
+            (failures(view, stream, parked))
         }
         section aria-labelledby="message-title" {
             h2 #message-title { "Message" }
@@ -63,11 +63,12 @@ pub(super) fn write(view: &View, facts: &Facts) -> Page {
     }
 }
 
-fn failures(view: &View, parked: &Parked) -> Markup {
+fn failures(view: &View, stream: &str, parked: &Parked) -> Markup {
     html! {
         p.hint {
             "Delivered " (format::count_of(parked.attempts.into(), "time")) ", parked " (ago(view, parked.parked_at.0))
-            @if let Some(consumer) = &parked.consumer { ", last with " bdi { (consumer) } } "."
+            @if let Some(consumer) = &parked.consumer { ", last with " bdi { (consumer) } } ". "
+            a href=(view.message(stream, parked.seq)) { "What became of it in every group" }
         }
         ol.failures {
             @for failure in &parked.history {

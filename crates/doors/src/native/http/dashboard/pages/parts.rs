@@ -4,6 +4,7 @@ use forebay_wire::json::GroupStatus;
 use maud::{Markup, html};
 
 use super::super::format;
+use super::super::layout::{empty, name};
 use super::super::view::{View, encoded};
 use super::{List, ROWS};
 
@@ -62,21 +63,26 @@ pub(super) fn age(seconds: f64) -> Markup {
     }
 }
 
-/// A search field, and how many rows there are.
-pub(super) fn search(list: &List, what: &str, shown: usize, all: usize) -> Markup {
+/// A search field, and how many rows there are. What they are is one word for one of them.
+pub(super) fn search(view: &View, list: &List, what: &str, shown: usize, all: usize) -> Markup {
+    let label = format!("Search {what}s");
     html! {
         form.search role="search" {
-            input type="search" name="q" value=[list.text.as_deref()] placeholder=(format!("Search {what}"))
-                aria-label=(format!("Search {what}")) spellcheck="false" autocomplete="off" data-search
-                autofocus[list.text.is_some()];
+            input type="search" name="q" value=[list.text.as_deref()] placeholder=(label) aria-label=(label)
+                spellcheck="false" autocomplete="off" data-search autofocus[list.text.is_some()];
             @if let Some(sort) = &list.sort { input type="hidden" name="sort" value=(sort); }
-            span.hint {
-                @if shown == all { (format::count(all as u64)) } @else {
-                    (format::count(shown as u64)) " of " (format::count(all as u64))
-                }
-            }
+            (view.live("found", "hint", html! {
+                @if shown != all { (format::count(shown as u64)) " of " }
+                (format::count_of(all as u64, what))
+            }))
         }
     }
+}
+
+/// A list in which nothing has the text that is searched for.
+pub(super) fn no_match(list: &List, what: &str) -> Markup {
+    let text = list.text.as_deref().unwrap_or_default();
+    empty(&format!("No {what} matches “{text}”"), html! { a href="?" { "Show all " (what) "s" } })
 }
 
 /// A heading of a column that the rows can be sorted by.
@@ -133,11 +139,11 @@ pub(super) fn matches(list: &List, names: &[&str]) -> bool {
 
 /// A link to a stream, and to a group.
 pub(super) fn stream_link(view: &View, stream: &str) -> Markup {
-    html! { a.name href=(view.stream(stream)) { (stream) } }
+    html! { a.name href=(view.stream(stream)) { (name(stream)) } }
 }
 
 pub(super) fn group_link(view: &View, stream: &str, group: &str) -> Markup {
-    html! { a.name href=(view.group(stream, group)) { span.of { (stream) "/" } wbr; (group) } }
+    html! { a.name href=(view.group(stream, group)) { span.of { (name(stream)) "/" } wbr; (name(group)) } }
 }
 
 /// A moment, with how long ago it was.

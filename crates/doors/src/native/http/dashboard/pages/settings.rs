@@ -107,7 +107,9 @@ fn row(line: &Line) -> Markup {
                     }
                 }
             }
-            td { @if default.is_empty() { span.hint { "none" } } @else { code { (default) } } }
+            td.default {
+                @if default.is_empty() || default == "null" { span.hint { "none" } } @else { code { (default) } }
+            }
             td.meaning { (field.help.replace('`', "")) span.hint { (field.values().replace('`', "")) } }
         }
     }

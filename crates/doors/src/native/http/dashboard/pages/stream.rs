@@ -10,7 +10,7 @@ use super::super::super::request::{Query, bad_parameter};
 use super::super::super::{message, report};
 use super::super::chart::{bar, positions};
 use super::super::format;
-use super::super::layout::{empty, figure, heading};
+use super::super::layout::{command, empty, figure, heading, name as short_name, title};
 use super::super::view::{Page, Section, View, encoded};
 use super::action::{Action, Field, Sent};
 use super::message::table as message_table;
@@ -120,13 +120,13 @@ pub(super) fn write(view: &View, facts: &Facts, browse: &Browse) -> Page {
     let actions = actions(view, facts);
     let content = html! {
         (heading(
-            html! { span.name { (name) } },
+            title(None, name),
             html! { "Stream, created " (ago(view, facts.stream.figures.created.0)) },
             html! { @for action in &actions { (action.button()) } },
         ))
         (view.live("figures", "", figures(facts)))
         section aria-labelledby="groups-title" {
-            h2 #groups-title { "Groups on one axis" }
+            h2 #groups-title { "Groups by position" }
             (view.live("axis", "", axis(view, facts)))
         }
         section aria-labelledby="messages-title" {
@@ -170,10 +170,10 @@ fn figures(facts: &Facts) -> Markup {
             (figure("Published", &format::rate(published.second), "/s", html! {
                 (format::rate(published.minute)) "/s in 1 min"
             }))
-            (figure("Oldest", &oldest, "", html! {}))
+            (figure("Oldest", &oldest, "", html! { "message" }))
             (figure("Delayed", &format::short(figures.delayed as f64), "", html! { "not due yet" }))
-            (figure("Positions", &format::count(figures.last.0), "", html! {
-                "from " (format::count(figures.first.0))
+            (figure("Last position", &format::count(figures.last.0), "", html! {
+                "the first is " (format::count(figures.first.0))
             }))
         }
     }
@@ -181,14 +181,11 @@ fn figures(facts: &Facts) -> Markup {
 
 fn axis(view: &View, facts: &Facts) -> Markup {
     if facts.groups.is_empty() {
-        return empty(
-            "No groups",
-            html! {
-                "Nothing is consumed from this stream yet. " code {
-                    "forebay group create " (format::shell(&format!("{}/workers", facts.stream.name)))
-                }
-            },
-        );
+        let create =
+            format!("forebay group create {}", format::shell(&format!("{}/workers", facts.stream.name)));
+        return html! {
+            div.empty { h2 { "No groups" } p { "Nothing is consumed from this stream yet." } (command(&create)) }
+        };
     }
     let (first, last) = (facts.stream.figures.first.0, facts.stream.figures.last.0);
     html! {
@@ -200,7 +197,7 @@ fn axis(view: &View, facts: &Facts) -> Markup {
                     @let figures = &group.figures;
                     @let words = format!("settled up to {} of {}", figures.floor.0, last);
                     li {
-                        a.name href=(view.group(group.stream.as_str(), name)) { (name) }
+                        a.name href=(view.group(group.stream.as_str(), name)) { (short_name(name)) }
                         (status(crate::native::facts::status(figures.status)))
                         (positions(first, last, figures.floor.0, figures.counters.last_processed.0, &words))
                         span.lag { (format::short(figures.lag as f64)) " behind" }
@@ -239,7 +236,7 @@ fn search(browse: &Browse) -> Markup {
                 input #browse-type name="type" spellcheck="false" value=[browse.kind.as_deref()];
             }
             button type="submit" { "Show" }
-            a.quiet.button href="?" { "Latest" }
+            a.button href="?" { "Latest" }
         }
     }
 }

@@ -6,11 +6,11 @@ use maud::{Markup, html};
 
 use super::super::chart::bar;
 use super::super::format;
-use super::super::layout::{empty, heading};
+use super::super::layout::{heading, nothing};
 use super::super::sampler::{Snapshot, StreamRow};
 use super::super::view::{Page, Section, View};
 use super::List;
-use super::parts::{age, column, matches, number, page_of, pager, rate, search, stream_link};
+use super::parts::{age, column, matches, no_match, number, page_of, pager, rate, search, stream_link};
 
 const DEFAULT: &str = "name";
 
@@ -18,7 +18,7 @@ pub(super) fn write(view: &View, snapshot: &Snapshot, list: &List) -> Page {
     let rows = rows(snapshot, list);
     let content = html! {
         (heading(html! { "Streams" }, html! {}, html! {}))
-        (search(list, "streams", rows.len(), snapshot.streams.len()))
+        (search(view, list, "stream", rows.len(), snapshot.streams.len()))
         (view.live("streams", "", table(view, list, &rows)))
         (pager(list, rows.len()))
     };
@@ -42,11 +42,12 @@ fn rows<'a>(snapshot: &'a Snapshot, list: &List) -> Vec<&'a StreamRow> {
 }
 
 fn table(view: &View, list: &List, rows: &[&StreamRow]) -> Markup {
+    if rows.is_empty() && list.text.is_some() {
+        return no_match(list, "stream");
+    }
     if rows.is_empty() {
-        return empty(
-            "No stream matches",
-            html! { "Streams are created by the first publish, or by " code { "forebay stream create" } "." },
-        );
+        let text = html! { "A stream is created when it is first published to, or by a command." };
+        return nothing("No streams yet", text, &["forebay stream create orders"]);
     }
     let head = |name, title, class| column(list, DEFAULT, name, title, class);
     html! {
@@ -56,7 +57,7 @@ fn table(view: &View, list: &List, rows: &[&StreamRow]) -> Markup {
                     tr {
                         (head("name", "Stream", "")) (head("messages", "Messages", "number"))
                         (head("rate", "In", "number")) (head("bytes", "Size", "number"))
-                        th scope="col" { "Of its limit" }
+                        th scope="col" { "Limit used" }
                         (head("oldest", "Oldest", "number")) (head("delayed", "Delayed", "number"))
                         (head("groups", "Groups", "number"))
                         th.number scope="col" { "Positions" }
@@ -68,7 +69,7 @@ fn table(view: &View, list: &List, rows: &[&StreamRow]) -> Markup {
                             th scope="row" { (stream_link(view, &row.name)) }
                             (number(row.messages)) (rate(row.published))
                             td.number data-zero=[(row.bytes == 0).then_some("")] { (format::bytes(row.bytes)) }
-                            td { (share(row)) }
+                            (share(row))
                             (age(row.oldest_age)) (number(row.delayed)) (number(row.groups))
                             td.number.positions-text { (format::count(row.first)) "–" (format::count(row.last)) }
                         }
@@ -84,12 +85,16 @@ fn share(row: &StreamRow) -> Markup {
     let part = |now: u64, max: Option<u64>| max.map(|max| now as f64 / max.max(1) as f64);
     let (bytes, messages) = (part(row.bytes, row.bytes_max), part(row.messages, row.messages_max));
     let Some(most) = bytes.into_iter().chain(messages).reduce(f64::max) else {
-        return html! { span.hint { "no limit" } };
+        return html! { td { span.hint { "no limit" } } };
     };
     let class = match most {
         most if most >= 0.9 => "critical",
         most if most >= 0.7 => "warning",
         _ => "",
     };
-    html! { (bar(most, class, &format!("{:.0}% of its limit", most * 100.0))) }
+    let percent = match most * 100.0 {
+        percent if percent > 0.0 && percent < 1.0 => "<1%".to_owned(),
+        percent => format!("{percent:.0}%"),
+    };
+    html! { td.share { (bar(most, class, &format!("{percent} of its limit"))) span { (percent) } } }
 }
