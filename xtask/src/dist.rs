@@ -32,8 +32,8 @@ removed. The image is built if buildah can be had.
 
 /// The tools that compile for both architectures.
 const PACKAGES: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.0"];
-/// How the binaries are linked: functions whose code is the same are there once, and the places that depend on where the
-/// program is loaded are listed in a short form. Together that is a tenth of a binary.
+/// How the binaries are linked: functions whose code is the same are there once, and the places that depend on where
+/// the program is loaded are listed in a short form.
 const LINKING: [&str; 3] =
     ["-Clinker-flavor=ld.lld", "-Clink-arg=--icf=all", "-Clink-arg=--pack-dyn-relocs=relr"];
 /// In `Cargo.toml`.

@@ -1,9 +1,9 @@
 //! Replies with many messages.
 //!
 //! A message as a value of its own has a dozen texts and lists. A server that made one of each stored message, only to
-//! take it apart again, would spend a fifth of its time on that. So these replies are written by hand instead of being
-//! generated: a client finds the messages of a reply in `messages`, and a server may write them to `encoded` instead, in
-//! the form that they have on the wire. Both forms are one field of the protocol.
+//! take it apart again, would spend much of its time on that. So these replies are written by hand instead of being
+//! generated: a client finds the messages of a reply in `messages`, and a server may write them to `encoded` instead,
+//! in the form that they have on the wire. Both forms are one field of the protocol.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{self, DecodeContext, WireType, encode_varint, encoded_len_varint};

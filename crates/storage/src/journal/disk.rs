@@ -405,7 +405,7 @@ impl DiskFile for FolderFile {
             .map_err(|error| self.named(error, &format!("read {len} bytes at {offset} of")))
     }
 
-    /// The memory is not filled with zeros before: that would be a good part of what a read from the cache of the kernel
+    /// The memory is not filled with zeros before. That would be a good part of what a read from the kernel's cache
     /// costs.
     fn read_vec(&self, len: usize, offset: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(len);

@@ -1,7 +1,7 @@
 //! Stored messages, written straight into replies.
 //!
-//! [`convert`](super::convert) makes a value of a message, for replies with few of them. What is written here is the
-//! same, byte for byte, which a test compares.
+//! [`convert`](super::convert) makes a value of a message, for replies with few of them. A message that is written here
+//! has the same bytes on the wire, which a test compares.
 
 use bytes::Bytes;
 use forebay_broker::api::{Found, Message, parse_content};
