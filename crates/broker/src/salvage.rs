@@ -257,7 +257,7 @@ impl Rescue {
                 .shard
                 .stream_named(name)
                 .filter(|other| other != stream)
-                .map(|stream| Entry::StreamDeleted { stream }),
+                .map(|stream| Entry::StreamDeleted { stream, last: Ordinal(0) }),
             Entry::GroupCreated { group, stream, name, .. } => self
                 .shard
                 .group_named(*stream, name)

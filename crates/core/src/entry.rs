@@ -235,6 +235,9 @@ pub enum Entry {
     },
     StreamDeleted {
         stream: StreamId,
+        /// Position in the log of its last message. An image that is being made may have no other trace of it, and a
+        /// position is never given twice.
+        last: Ordinal,
     },
     NotePut {
         door: u8,

@@ -166,7 +166,10 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
             Entry::Purged { stream, through, parked: has(purge::PARKED), ids: has(purge::IDS) }
         }
         kind::GROUP_DELETED => Entry::GroupDeleted { group: take_group(cursor)? },
-        kind::STREAM_DELETED => Entry::StreamDeleted { stream: take_stream(cursor)? },
+        kind::STREAM_DELETED => {
+            let (stream, last) = (take_stream(cursor)?, Ordinal(cursor.varint()?));
+            Entry::StreamDeleted { stream, last }
+        }
         kind::NOTE_PUT => Entry::NotePut {
             door: cursor.byte()?,
             key: cursor.bytes()?.to_vec(),

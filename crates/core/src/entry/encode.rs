@@ -513,7 +513,10 @@ impl Entry {
                 out.push(if *parked { purge::PARKED } else { 0 } | if *ids { purge::IDS } else { 0 });
             }
             Entry::GroupDeleted { group } => put_varint(out, group.0.into()),
-            Entry::StreamDeleted { stream } => put_varint(out, stream.0.into()),
+            Entry::StreamDeleted { stream, last } => {
+                put_varint(out, stream.0.into());
+                put_varint(out, last.0);
+            }
             Entry::NotePut { door, key, version, value, expires } => {
                 out.push(*door);
                 put_bytes(out, key);

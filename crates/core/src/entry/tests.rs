@@ -274,7 +274,8 @@ fn rare() -> impl Strategy<Value = Entry> {
             Entry::Purged { stream, through: Seq(through), parked, ids }
         }),
         group().prop_map(|group| Entry::GroupDeleted { group }),
-        stream().prop_map(|stream| Entry::StreamDeleted { stream }),
+        (stream(), 0..u64::MAX)
+            .prop_map(|(stream, last)| Entry::StreamDeleted { stream, last: Ordinal(last) }),
         (any::<u8>(), bytes(), any::<u64>(), bytes(), prop::option::of(time())).prop_map(
             |(door, key, version, value, expires)| Entry::NotePut { door, key, version, value, expires }
         ),

@@ -196,7 +196,8 @@ impl Shard {
         if messages > 0 && condition.empty && !planted(Fault::DeletedThoughNotEmpty) {
             return Err(ChangeRefusal::NotEmpty { messages });
         }
-        self.commit(&Entry::StreamDeleted { stream });
+        let last = of.ordinal;
+        self.commit(&Entry::StreamDeleted { stream, last });
         Ok(())
     }
 

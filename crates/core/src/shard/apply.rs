@@ -159,11 +159,12 @@ impl Shard {
                 self.remove_group(*group);
                 self.changed = true;
             }
-            Entry::StreamDeleted { stream } => {
+            Entry::StreamDeleted { stream, last } => {
                 let gone =
                     self.streams.remove(stream).ok_or(DecodeError::Contradiction("a stream exists"))?;
                 self.streams_by_name.remove(&gone.name);
-                self.next_ordinal = self.next_ordinal.max(gone.ordinal.plus(1));
+                let last = gone.ordinal.max(*last);
+                self.next_ordinal = self.next_ordinal.max(Ordinal(last.0.saturating_add(1)));
                 for (_, group) in gone.groups {
                     if let Some(group) = self.groups.remove(&group) {
                         self.dead.push(group);

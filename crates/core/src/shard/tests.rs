@@ -157,7 +157,8 @@ fn entry() -> impl Strategy<Value = Entry> {
             Entry::Purged { stream, through: Seq(through), parked, ids }
         }),
         group().prop_map(|group| Entry::GroupDeleted { group }),
-        stream().prop_map(|stream| Entry::StreamDeleted { stream }),
+        (stream(), 0..u64::MAX)
+            .prop_map(|(stream, last)| Entry::StreamDeleted { stream, last: Ordinal(last) }),
     ]
 }
 
@@ -327,6 +328,36 @@ fn what_was_purged_and_deleted_before_an_image_or_in_the_middle_of_one_does_not_
         let recovered = log.recover().expect("the stream is gone, and so is all that was said of it");
         assert_eq!(recovered.streams.len() + recovered.groups.len(), 0, "registry after: {registry_after}");
     }
+}
+
+#[test]
+fn a_position_in_the_log_is_not_given_again_if_its_stream_is_deleted_while_an_image_is_made() {
+    let (mut shard, stream, _) = with_messages(&GroupSettings::default(), &[MessageMeta::plain(1)]);
+    let frames = vec![std::mem::take(shard.entries())];
+    let mut log = Recorder { shard, frames, parts: Vec::new() };
+    let registry = log.shard.parts()[0];
+    log.take(registry);
+    let plain = [MessageMeta::plain(1); 3];
+    let options = PublishOptions::default();
+    let stored = log.shard.publish(Timestamp(1), stream, &plain, options, &mut Vec::new());
+    stored.expect("a good batch");
+    log.commit();
+    let next = log.shard.next_ordinal();
+    // The next image begins here. The registry has not changed, so it is not written again, and the stream is gone when
+    // its turn comes.
+    log.parts[0].1 = Position(log.frames.len() as u64);
+    log.shard.delete_stream(stream, true).expect("the stream is there");
+    log.commit();
+    let mut recovered = Shard::new(Limits::DEFAULT);
+    let parts = log.parts.iter().map(|(key, through, bytes)| (*key, *through, &bytes[..]));
+    recovered.load(parts).expect("a good image");
+    // The log before the image was trimmed.
+    let last = Position(log.frames.len() as u64);
+    for entry in crate::entry::entries(&log.frames[log.frames.len() - 1]) {
+        recovered.apply(last, &entry.expect("an entry")).expect("it fits the image");
+    }
+    recovered.open(Timestamp(9), Epoch(2));
+    assert_eq!(recovered.next_ordinal(), next);
 }
 
 #[test]

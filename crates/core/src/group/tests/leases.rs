@@ -427,7 +427,7 @@ fn a_message_that_no_consumer_has_seen_is_new_although_it_was_on_its_way_elsewhe
             1s    append moving 1-2 to elsewhere by job 1
             1s    asks for 1 to go to elsewhere
             1s    asks for 2 to go to elsewhere
-            1s    append StreamDeleted { stream: StreamId(2) }
+            1s    append StreamDeleted { stream: StreamId(2), last: Ordinal(0) }
             1s    cannot move 1: the stream cannot take the message, which stays
             1s    cannot move 2: the stream cannot take the message, which stays
             1s    append stayed 1

@@ -326,7 +326,7 @@ fn a_job_whose_stream_goes_away_fails_and_what_is_left_stays() {
             0s    append job 1 started
             1s    append moving 1 to elsewhere by job 1
             1s    asks for 1 to go to elsewhere
-            1s    append StreamDeleted { stream: StreamId(2) }
+            1s    append StreamDeleted { stream: StreamId(2), last: Ordinal(0) }
             1s    cannot move 1: the stream cannot take the message, which stays
             1s    append stayed 1
             1s    append job 1 failed(nodestination)
@@ -362,7 +362,7 @@ fn messages_go_back_to_where_they_came_from() {
             0s    append published 2 and 0 more in stream 2
             0s    append job 1 done
             0s    job 1: Move to where it came from 2 of 2, 0 failed, done
-            0s    append StreamDeleted { stream: StreamId(2) }
+            0s    append StreamDeleted { stream: StreamId(2), last: Ordinal(4) }
             0s    job 2 matches 2
             0s    append job 2 started
             0s    append moving 3-4 to where it came from by job 2
@@ -810,7 +810,7 @@ fn parked_messages_stay_when_the_other_stream_has_no_room_or_is_gone() {
             0s    job 1: Move parked to elsewhere 1 of 2, 0 failed, running
             3s    cannot move 2: the stream has no room just now
             3s    job 1: Move parked to elsewhere 1 of 2, 0 failed, running
-            3s    append StreamDeleted { stream: StreamId(2) }
+            3s    append StreamDeleted { stream: StreamId(2), last: Ordinal(4) }
             4s    cannot move 2: the stream cannot take the message, which stays
             4s    append job 1 passes 2
             4s    append job 1 failed(nodestination)
