@@ -675,6 +675,27 @@ mod tests {
     }
 
     #[test]
+    fn messages_that_are_not_due_are_no_backlog() {
+        let report = |delayed: u64, oldest_age: Option<f64>| -> GroupReport {
+            let report = serde_json::json!({
+                "stream": "later", "group": "g", "status": "idle", "settings": {}, "last_known_seq": 1,
+                "last_processed_seq": 0, "last_checkpointed_seq": 0, "lag": 2, "delayed": delayed,
+                "oldest_age": oldest_age, "in_flight": 0, "ready": 0, "waiting": 0, "parked": 0,
+                "oldest_parked_age": null, "moving": 0, "throughput": {}, "catch_up_time": null,
+                "processing_time": null, "consumers": [],
+            });
+            serde_json::from_value(report).expect("a report")
+        };
+        let told = |report: &GroupReport| told(&attention(&ServerFacts::default(), [], [&report.into()]));
+        assert_eq!(told(&report(2, None)), "");
+        assert_eq!(told(&report(1, Some(20.0))), "");
+        expect![[r#"
+            critical later/g has no consumers: 1 message waits, the oldest for 40 seconds
+        "#]]
+        .assert_eq(&told(&report(1, Some(40.0))));
+    }
+
+    #[test]
     fn messages_of_a_stream_without_a_group_are_worth_a_notice() {
         let stream = |stream: &str, messages, groups, is_work| StreamFacts {
             stream: stream.to_owned(),

@@ -214,7 +214,7 @@ fn per_second(text: &str) -> Option<f64> {
         Some((number, "h")) => (number, 3_600.0),
         Some(_) => return None,
     };
-    number.trim().parse::<f64>().ok().map(|number| number / seconds)
+    number.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| number / seconds)
 }
 
 /// An object as names and values, as they could be given again.
@@ -269,6 +269,7 @@ mod tests {
             (&["a=1", "a=2"], "twice"),
             (&["rate=null", "rate.per_second=2"], "both whole and in parts"),
             (&["limits.max_bytes=10 apples"], "a size is a number"),
+            (&["rate=nan"], "such as rate=10"),
             (&["rate=fast"], "such as rate=10, or has a unit, such as rate=30/m"),
             (&["backoff=1s"], r#"such as backoff.min=1s, in JSON {"min": "1s"}"#),
         ] {

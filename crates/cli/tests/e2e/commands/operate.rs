@@ -321,6 +321,8 @@ fn a_delayed_message_is_shown_apart_and_is_no_backlog() {
         (&shown["lag"], &shown["delayed"], &shown["oldest_age"], &shown["status"], &shown["catch_up_time"]),
         (&2.into(), &2.into(), &Value::Null, &"idle".into(), &0.0.into())
     );
+    let scaling = server.run(&["group", "scaling", "later/g", "-o", "json"]).json();
+    assert_eq!((&scaling["backlog"], &scaling["oldest_age"]), (&0.into(), &0.0.into()));
     let shown = server.run(&["group", "show", "later/g"]).good();
     assert!(shown.contains("2 messages, 2 delayed\n") && !shown.contains("never"), "{shown}");
     let shown = server.run(&["group", "list"]).good();
