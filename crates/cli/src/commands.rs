@@ -66,7 +66,7 @@ struct Sure {
 }
 
 impl Sure {
-    /// As [`Sure::ask`], about something at this path of the API. If it does not exist, nobody is asked.
+    /// As [`Sure::ask`], about something at this path of the API. There is no question about what does not exist.
     fn ask_about(&self, server: &Server, path: &str, question: &str) -> anyhow::Result<()> {
         if !self.yes
             && let Err(error) = http::with(server, async |http| http.get(path).await)

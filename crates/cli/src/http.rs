@@ -296,8 +296,8 @@ pub(crate) fn encoded(text: &str) -> String {
     out
 }
 
-/// The error of a call that creates something which exists with another value of a setting: with the command that changes
-/// that setting. `set` is this command without the setting, and `settings` are those that were asked for.
+/// The error of a call that creates a stream or group which exists with another value of a setting, with the command
+/// that changes the setting. `set` is this command without the setting; `settings` are those that were asked for.
 pub(crate) fn changeable(
     error: anyhow::Error,
     set: &str,

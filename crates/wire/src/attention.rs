@@ -290,7 +290,7 @@ fn of_server(of: &ServerFacts, found: &mut Vec<Attention>) {
     }
 }
 
-/// Messages that nobody will get, since their stream has no group: often its name is a typing mistake.
+/// Messages that no consumer gets, since their stream has no group: often its name is a typing mistake.
 fn of_streams(streams: impl IntoIterator<Item = StreamFacts>, found: &mut Vec<Attention>) {
     let streams: Vec<StreamFacts> = streams.into_iter().collect();
     let copied: Vec<&String> = streams.iter().filter_map(|of| of.copies.as_ref()).collect();

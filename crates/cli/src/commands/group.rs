@@ -253,7 +253,8 @@ pub(crate) fn run(group: &Group, output: Output) -> anyhow::Result<()> {
                         Start::End | Start::Time(_) => false,
                     };
                     let why = if is_gone {
-                        "; earlier messages are deleted once they are settled, unless the stream's `retention` keeps them"
+                        "; earlier messages are deleted when they are settled, unless the stream's `retention` \
+                         keeps them"
                     } else {
                         ""
                     };

@@ -21,7 +21,8 @@ fn a_delayed_message_is_no_backlog_and_ages_from_the_time_it_is_due() {
 #[test]
 fn the_oldest_is_the_one_that_has_been_due_longest_whatever_its_position() {
     check(
-        "publish .+100s .+10s . / +20s / ages / +85s / ages / A joins 9 / A acks 3 / ages / A acks 2 / ages / A acks 1 / ages",
+        "publish .+100s .+10s . / +20s / ages / +85s / ages / A joins 9 / A acks 3 / ages / A acks 2 / ages \
+         / A acks 1 / ages",
         expect![[r#"
             20s   lag 3, delayed 1, oldest 20s
             105s  lag 3, delayed 0, oldest 105s
