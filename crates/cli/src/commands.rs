@@ -15,8 +15,9 @@ use anyhow::bail;
 use clap::Args;
 use forebay_wire::json::{GroupReport, GroupStatus};
 
+use crate::connect::Server;
 use crate::exit::Exit;
-use crate::http::encoded;
+use crate::http::{self, encoded};
 use crate::print::{Cell, Colour};
 use crate::safe::printable;
 
@@ -65,6 +66,17 @@ struct Sure {
 }
 
 impl Sure {
+    /// As [`Sure::ask`], about something at this path of the API. There is no question about what does not exist.
+    fn ask_about(&self, server: &Server, path: &str, question: &str) -> anyhow::Result<()> {
+        if !self.yes
+            && let Err(error) = http::with(server, async |http| http.get(path).await)
+            && error.downcast_ref::<Exit>() == Some(&Exit::NotFound)
+        {
+            return Err(error);
+        }
+        self.ask(question)
+    }
+
     /// Asks for confirmation on the terminal. Without a terminal there is no one to ask, and only `--yes` confirms.
     fn ask(&self, question: &str) -> anyhow::Result<()> {
         if self.yes {
@@ -72,8 +84,7 @@ impl Sure {
         }
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(anyhow::anyhow!(Exit::NotUnderstood).context(format!(
-                "this cannot be undone, and there is no terminal to confirm it on. --yes confirms it. \
-                 question=`{question}`"
+                "{question} This cannot be undone, and there is no terminal to confirm it on; --yes confirms it"
             )));
         }
         let _ = write!(std::io::stderr(), "{question} [y/N] ");
@@ -86,19 +97,17 @@ impl Sure {
     }
 }
 
-/// Whether a group needs a person: messages wait and no consumer is there to take them.
+/// Whether a group needs a person: messages are due and no consumer is there to take them.
 fn alarm(group: &GroupReport) -> Colour {
-    let waits = group.lag > 0 && group.consumers.is_empty();
+    let waits = group.due() > 0 && group.consumers.is_empty();
     if waits && group.status != GroupStatus::Paused { Colour::Red } else { Colour::Plain }
 }
 
-/// The state of a group, as tables show it.
+/// The state of a group in the word of the API. It is red if the group is idle and messages are due.
 fn status(group: &GroupReport) -> Cell {
-    if group.status == GroupStatus::Idle && alarm(group) == Colour::Red {
-        return Cell("no consumer".to_owned(), Colour::Red);
-    }
     let status = word(&group.status);
-    let colour = status_colour(&status);
+    let is_idle = group.status == GroupStatus::Idle;
+    let colour = if is_idle && alarm(group) == Colour::Red { Colour::Red } else { status_colour(&status) };
     Cell(status, colour)
 }
 

@@ -335,8 +335,10 @@ impl Contexts {
         self.servers.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.servers.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            anyhow!(Exit::NotFound)
-                .context(format!("there is no context {}. contexts=`{known}`", printable(name)))
+            anyhow!(Exit::NotFound).context(format!(
+                "there is no context {}. `forebay context add NAME ADDRESS` adds one. contexts=`{known}`",
+                printable(name)
+            ))
         })
     }
 }

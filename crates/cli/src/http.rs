@@ -7,7 +7,7 @@ use std::fmt;
 
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
-use forebay_wire::problem::{Problem, Retry};
+use forebay_wire::problem::{Kind, Problem, Retry};
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request};
@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use crate::commands::pairs::flat;
 use crate::connect::{Server, runtime, unreachable};
 use crate::exit::Exit;
 use crate::failure::NO_TOKEN;
@@ -26,6 +27,9 @@ pub(crate) use self::connection::Connection;
 
 /// How much is shown of an answer that is not a problem document.
 const SHOWN_BYTES_MAX: usize = 200;
+/// What a person does who gave the name of a group, or of a stream, that is not there.
+pub(crate) const GROUPS_LISTED: &str = "`forebay group list` lists the groups";
+const STREAMS_LISTED: &str = "`forebay stream list` lists the streams";
 /// Items of a page.
 const PAGE: u64 = 500;
 
@@ -62,6 +66,8 @@ pub(crate) struct Refused {
     pub(crate) problem: Problem,
     /// The document as it came.
     pub(crate) document: String,
+    /// What a person can do about it, as a sentence. Programs are not told.
+    pub(crate) advice: Option<String>,
 }
 
 impl fmt::Display for Refused {
@@ -77,7 +83,8 @@ impl fmt::Display for Refused {
             (Retry::Later, Some(after)) => write!(f, ". Try again in {}", units::age(after)),
             (Retry::Later, None) => f.write_str(". Try again later"),
             (Retry::SameId, _) => f.write_str(". The outcome is unknown; it is safe to repeat"),
-        }
+        }?;
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, ". {advice}"))
     }
 }
 
@@ -236,7 +243,12 @@ fn refused(address: &str, status: u16, bytes: &[u8], has_token: bool) -> anyhow:
                 problem.detail = NO_TOKEN.to_owned();
                 document = serde_json::to_string(&problem).unwrap_or(document);
             }
-            let refused = Refused { problem, document };
+            let advice = match problem.kind() {
+                Some(Kind::NoSuchGroup) => Some(GROUPS_LISTED.to_owned()),
+                Some(Kind::NoSuchStream) => Some(STREAMS_LISTED.to_owned()),
+                _ => None,
+            };
+            let refused = Refused { problem, document, advice };
             let exit = refused.exit();
             anyhow!(refused).context(exit)
         }
@@ -282,6 +294,24 @@ pub(crate) fn encoded(text: &str) -> String {
         }
     }
     out
+}
+
+/// The error of a call that creates a stream or group which exists with another value of a setting, with the command
+/// that changes the setting. `set` is this command without the setting; `settings` are those that were asked for.
+pub(crate) fn changeable(
+    error: anyhow::Error,
+    set: &str,
+    settings: &serde_json::Map<String, serde_json::Value>,
+) -> anyhow::Error {
+    let mut error = error;
+    if let Some(refused) = error.downcast_mut::<Refused>()
+        && refused.problem.kind() == Some(Kind::SettingsDiffer)
+        && let Some(field) = refused.problem.field.as_deref().filter(|field| !field.starts_with("start"))
+        && let Some((name, value)) = flat(settings).into_iter().find(|(name, _)| name == field)
+    {
+        refused.advice = Some(format!("`{set} {name}={}` changes it", printable(&value)));
+    }
+    error
 }
 
 /// Connects, and runs the given work.
@@ -339,7 +369,8 @@ mod tests {
             r#"{"type":"/problems/no-such-stream","title":"t","status":404,"detail":"no such stream","retry":"never"}"#,
             404,
         );
-        assert_eq!((&*text, code), ("no such stream", Some(Exit::NotFound)));
+        let expected = "no such stream. `forebay stream list` lists the streams";
+        assert_eq!((&*text, code), (expected, Some(Exit::NotFound)));
         let document = r#"{"type":"/problems/unauthenticated","title":"t","status":401,
             "detail":"send `Authorization: Bearer TOKEN`","retry":"never"}"#;
         assert_eq!(said(document, 401), (NO_TOKEN.to_owned(), Some(Exit::Denied)));

@@ -185,7 +185,7 @@ fn no_server() -> anyhow::Result<()> {
 /// Reads the command line. In `help --help` clap takes the flag for the name of a command; it is left out there.
 fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let is_help = |word: &OsString| word == "--help" || word == "-h";
-    Cli::try_parse_from(words).map_err(|error| {
+    Cli::try_parse_from(words).map_err(|error| commands::pairs::as_pair(error, words)).map_err(|error| {
         let wrong = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
         if !wrong.is_some_and(|wrong| is_help(&wrong.into())) {
             return error;
@@ -320,6 +320,23 @@ mod tests {
         }
         let wrong: Vec<OsString> = ["forebay", "nothing"].map(OsString::from).into();
         assert_eq!(parse(&wrong).expect_err("no command").kind(), ErrorKind::InvalidSubcommand);
+    }
+
+    #[test]
+    fn a_setting_that_is_given_like_a_flag_is_told_how_it_is_given() {
+        for (line, part) in [
+            ("forebay group create g/x --max-retries 3", "settings are given as max_retries=3"),
+            ("forebay group set g/x --max-retries=3", "settings are given as max_retries=3"),
+            ("forebay group create g/x --rate 10", "settings are given as rate=10"),
+            ("forebay group create g/x --set max_retries=3", "settings are given as max_retries=3"),
+            ("forebay stream create s --dedupe-window 1m", "settings are given as dedupe_window=1m"),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let wrong = parse(&words).expect_err("there is no such flag").to_string();
+            assert!(wrong.contains(part) && !wrong.contains("as a value"), "{line}: {wrong}");
+        }
+        let words: Vec<OsString> = ["forebay", "group", "list", "--max", "3"].map(OsString::from).into();
+        assert!(!parse(&words).expect_err("no such flag").to_string().contains("settings"));
     }
 
     #[test]

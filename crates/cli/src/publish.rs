@@ -129,7 +129,7 @@ pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
     let source = Source { input, ndjson: options.ndjson, make: Box::new(maker(options)) };
     connect::runtime()?.block_on(async {
         let client = options.server.client("forebay-pub").await?;
-        check_stream(&client, &options.stream).await?;
+        let is_new = is_new(&client, &options.stream).await?;
         let (lines, read) = mpsc::channel(BATCHES_READ_AHEAD);
         // Reading lines blocks, so it has a thread of its own.
         tokio::task::spawn_blocking(move || source.read(&lines));
@@ -149,31 +149,39 @@ pub(crate) fn run(options: &Pub, output: Output) -> anyhow::Result<()> {
                     0 => String::new(),
                     count => format!("; {} there already", units::of(count, "message")),
                 };
-                say(&format!(
-                    "stored {} in {}{there}",
-                    units::of(tally.stored, "message"),
-                    printable(&options.stream)
-                ));
+                let stream = printable(&options.stream);
+                let stream = match is_new && has_no_group(&client, &options.stream).await {
+                    true => format!("the new stream {stream}, which has no group yet"),
+                    false => stream,
+                };
+                say(&format!("stored {} in {stream}{there}", units::of(tally.stored, "message")));
                 Ok(())
             }
         }
     })
 }
 
-/// Refuses to create a stream whose name reads like that of a group.
-async fn check_stream(client: &Client, stream: &str) -> anyhow::Result<()> {
-    let Some((before, _)) = stream.rsplit_once('/') else { return Ok(()) };
-    match client.stream(stream).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.is(ProblemKind::NoSuchStream) => {
+/// Whether the stream is not there yet, as far as the client may know. Refuses to create one whose name reads like that
+/// of a group.
+async fn is_new(client: &Client, stream: &str) -> anyhow::Result<bool> {
+    let asked = client.stream(stream).await;
+    match (asked, stream.rsplit_once('/')) {
+        (Ok(_), _) => Ok(false),
+        (Err(error), Some((before, _))) if error.is(ProblemKind::NoSuchStream) => {
             let (stream, before) = (printable(stream), printable(before));
             Err(anyhow::anyhow!(Exit::NotFound).context(format!(
                 "there is no stream {stream}, and it looks like a group: messages are published to a stream, such \
                  as {before}. `forebay stream create {stream}` creates a stream of this name"
             )))
         }
-        Err(error) => Err(failure::from_call(&error)),
+        (Err(error), Some(_)) => Err(failure::from_call(&error)),
+        // A client that may publish need not be allowed to ask.
+        (Err(error), None) => Ok(error.is(ProblemKind::NoSuchStream)),
     }
+}
+
+async fn has_no_group(client: &Client, stream: &str) -> bool {
+    client.stream(stream).await.is_ok_and(|report| report.groups.is_empty())
 }
 
 /// The input, and its size in bytes if that is known.

@@ -449,6 +449,7 @@ async fn until_told(
         metrics_series_max: settings.metrics_series_max,
         exports,
         node: doors.node.clone(),
+        sqs: doors.address_of("sqs"),
     };
     let mut door = tokio::spawn(doors.serve(broker.entrance(), config));
     let ended = tokio::select! {

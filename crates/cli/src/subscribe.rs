@@ -21,6 +21,7 @@ use crate::commands::GroupPath;
 use crate::connect::{self, Server};
 use crate::exit::{Exit, say};
 use crate::failure::from_call;
+use crate::http::GROUPS_LISTED;
 use crate::print::{Output, print_bytes};
 use crate::safe::printable_bytes;
 use crate::settings::values::duration;
@@ -124,9 +125,8 @@ pub(crate) fn not_opened(path: &GroupPath, error: &CallError) -> anyhow::Error {
     if !absent {
         return from_call(error);
     }
-    anyhow!(Exit::NotFound).context(format!(
-        "there is no group {path}. `forebay group list` lists the groups, and --create creates this one"
-    ))
+    anyhow!(Exit::NotFound)
+        .context(format!("there is no group {path}. {GROUPS_LISTED}, and --create creates this one"))
 }
 
 impl Sub {

@@ -21,7 +21,9 @@
 //! | `checkpoint` | progress as users see it, and acks that are written only with it |
 //! | `change` | settings, pause, reset, purge |
 //! | `stats` | what a group reports about itself |
+//! | `ages` | for how long messages have been due |
 
+mod ages;
 mod candidates;
 mod change;
 mod check;
@@ -60,6 +62,7 @@ use crate::types::{
     Attempt, ConsumerId, Epoch, Grant, GroupId, GroupName, JobId, Position, Seq, SeqRange, StreamId,
     StreamName, Timestamp,
 };
+use ages::Ages;
 use candidates::{Candidates, View};
 use checkpoint::Checkpoint;
 use decision::Unwritten;
@@ -234,6 +237,7 @@ pub(crate) struct Group {
     candidates: Candidates,
     /// The shell has been asked to read messages, and has not answered.
     reading: bool,
+    ages: Ages,
     timers: Timers,
     /// Everything up to here that is too old has been seen to.
     expired: Seq,
@@ -291,6 +295,7 @@ impl Group {
             texts: Texts::default(),
             candidates,
             reading: false,
+            ages: Ages::default(),
             timers: Timers::default(),
             expired: Seq::START,
             recheck: None,
@@ -400,6 +405,7 @@ impl Group {
             self.ask_for_moves(turn.now, turn.stream.durable, turn.effects);
             self.read_on(&mut turn);
         }
+        self.ages.pass(&self.ledger, turn.stream);
         self.check_point(turn.now, turn.effects);
         self.write_down(turn.entries);
         self.check();

@@ -67,6 +67,21 @@ impl SeqSet {
         removed
     }
 
+    /// How many positions of the range are in the set. Looks at the chunks beyond it.
+    pub fn count_in(&self, range: SeqRange) -> u64 {
+        let (begin, end) = (split(range.first).0, split(range.last).0);
+        let beyond = self.chunks.range(..begin).chain(self.chunks.range(end.saturating_add(1)..));
+        let beyond: u64 = beyond.map(|(_, chunk)| u64::from(chunk.count_in(0, CHUNK_LAST))).sum();
+        let mut edges = 0;
+        for number in [begin, end].into_iter().take(if begin == end { 1 } else { 2 }) {
+            if let Some(chunk) = self.chunks.get(&number) {
+                let (first, last) = piece(range, number);
+                edges += u64::from(chunk.count_in(0, CHUNK_LAST) - chunk.count_in(first, last));
+            }
+        }
+        self.count - beyond - edges
+    }
+
     pub fn first(&self) -> Option<Seq> {
         let (&number, chunk) = self.chunks.first_key_value()?;
         let (first, _) = chunk.run_from(0).expect("a kept chunk is never empty");
@@ -212,6 +227,15 @@ impl Chunk {
         }
     }
 
+    fn count_in(&self, first: u16, last: u16) -> u16 {
+        match self {
+            Chunk::Runs(runs) => runs.iter().map(|&run| overlap_len(run, (first, last))).sum(),
+            Chunk::Bits(words) => (first / 64..=last / 64)
+                .map(|at| (words[usize::from(at)] & mask_of(at, first, last)).count_ones() as u16)
+                .sum(),
+        }
+    }
+
     fn insert(&mut self, first: u16, last: u16) -> u16 {
         let runs = match self {
             Chunk::Bits(words) => return set_bits(words, first, last),
@@ -297,11 +321,15 @@ fn overlap_len(a: (u16, u16), b: (u16, u16)) -> u16 {
 /// Calls `change` with each word that the bits fall into and the mask of those bits.
 fn each_word(words: &mut [u64; WORDS], first: u16, last: u16, mut change: impl FnMut(&mut u64, u64)) {
     for at in first / 64..=last / 64 {
-        let low = if at == first / 64 { first % 64 } else { 0 };
-        let high = if at == last / 64 { last % 64 } else { 63 };
-        let mask = (u64::MAX >> (63 - (high - low))) << low;
-        change(&mut words[usize::from(at)], mask);
+        change(&mut words[usize::from(at)], mask_of(at, first, last));
     }
+}
+
+/// Those of the bits that are in the word `at`.
+fn mask_of(at: u16, first: u16, last: u16) -> u64 {
+    let low = if at == first / 64 { first % 64 } else { 0 };
+    let high = if at == last / 64 { last % 64 } else { 63 };
+    (u64::MAX >> (63 - (high - low))) << low
 }
 
 fn set_bits(words: &mut [u64; WORDS], first: u16, last: u16) -> u16 {
@@ -405,6 +433,10 @@ mod tests {
                 prop_assert_eq!(first, plain.range(probe..).next().copied());
                 let gap = (probe..).find(|n| !plain.contains(n)).expect("the set is finite");
                 prop_assert_eq!(set.gap_from(Seq(probe)), Seq(gap));
+                for last in [probe, probe + 70, 9_000, 20_000].into_iter().filter(|last| *last >= probe) {
+                    let counted = set.count_in(SeqRange::new(Seq(probe), Seq(last)));
+                    prop_assert_eq!(counted, plain.range(probe..=last).count() as u64);
+                }
             }
         }
     }

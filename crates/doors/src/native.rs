@@ -99,6 +99,8 @@ pub struct NativeConfig {
     pub exports: Option<Exports>,
     /// For the dashboard.
     pub node: Arc<NodeFacts>,
+    /// Where SQS is served, for its clients that come to this port by mistake.
+    pub sqs: Option<SocketAddr>,
 }
 
 /// Figures of the process, as far as the system tells.
@@ -127,6 +129,7 @@ impl Default for NativeConfig {
             metrics_series_max: 2_000,
             exports: None,
             node: Arc::default(),
+            sqs: None,
         }
     }
 }
@@ -163,6 +166,7 @@ pub async fn serve_with(
         clock,
         grpc: grpc::routes(broker, unknown_client()).prepare(),
         grpc_bodies: Pool::new(config.body_bytes_max),
+        sqs: config.sqs,
         http,
     });
     let one = |stream, address, stopping, live| {
@@ -205,6 +209,7 @@ struct Services {
     clock: Clock,
     grpc: Routes,
     grpc_bodies: Arc<Pool>,
+    sqs: Option<SocketAddr>,
     http: HttpDoor,
     stats: Arc<DoorStats>,
     grpc_stats: Arc<DoorStats>,
@@ -243,6 +248,12 @@ impl Services {
             let request =
                 request.map(|body| Intake::new(body, of.grpc.clone(), grpc::status::busy).metered(meter));
             return tenants::hold(self.answer_grpc(from, who, request).await, call);
+        }
+        if http::is_for_sqs(request.headers()) {
+            of.live.request(None);
+            let answer = http::for_sqs(self.sqs);
+            telemetry::answered_http(&self.http_stats, from, &answer);
+            return answer;
         }
         request.extensions_mut().insert(of.bodies.clone());
         let who = match self.admit(from, of.certified.as_ref(), &request).await {

@@ -355,7 +355,8 @@ impl Rate {
             nullable: false,
             default: || Some("1".to_owned()),
             limit: BURST,
-            help: "How many at once, when the rate is new and after a rest. A restart of the server is no rest.",
+            help: "How many at once, when the rate is new and after a rest. A restart of the server does not refill \
+                   it.",
         },
     ];
 }

@@ -102,6 +102,12 @@ fn separator(index: usize, count: usize, last: &'static str) -> &'static str {
     }
 }
 
+/// The first setting that has a default, with it: an example of the object.
+pub fn example(fields: &[Field]) -> Option<(Field, String)> {
+    let with_default = |field: &Field| Some((*field, (field.default)().filter(|text| text != "null")?));
+    fields.iter().find_map(with_default)
+}
+
 /// A setting with its full name, as in `backoff.min`.
 #[derive(Debug, Clone)]
 pub struct Row {

@@ -246,7 +246,16 @@ macro_rules! settings {
                 type Value = $patch;
 
                 fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                    f.write_str("an object of settings")
+                    f.write_str("an object of settings")?;
+                    match crate::describe::example($patch::FIELDS) {
+                        Some((field, value)) => {
+                            // Words and lengths of time are texts, which JSON has in quotes.
+                            let is_bare = value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
+                            let quote = if is_bare { "" } else { "\"" };
+                            write!(f, ", such as {{ \"{}\": {quote}{value}{quote} }}", field.name)
+                        }
+                        None => Ok(()),
+                    }
                 }
 
                 fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<$patch, A::Error> {

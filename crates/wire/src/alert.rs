@@ -25,13 +25,13 @@ pub const CLEARS_AT: f64 = 0.8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlertKind {
-    /// The oldest message that is not settled is too old.
+    /// The oldest message that is due and not settled is too old.
     Age,
-    /// Too many messages are not settled.
+    /// Too many messages are due and not settled.
     Lag,
     /// Too many messages are parked.
     Parked,
-    /// Messages wait, and there is no consumer.
+    /// Messages are due, and there is no consumer.
     NoConsumers,
 }
 
@@ -58,10 +58,10 @@ impl AlertKind {
     fn figure(self, of: &GroupFacts) -> f64 {
         match self {
             AlertKind::Age => of.oldest_age,
-            AlertKind::Lag => of.lag as f64,
+            AlertKind::Lag => of.due as f64,
             AlertKind::Parked => of.parked as f64,
             // An operator who paused a group knows that nothing is consumed.
-            AlertKind::NoConsumers if of.consumers == 0 && of.lag > 0 && of.status != GroupStatus::Paused => {
+            AlertKind::NoConsumers if of.consumers == 0 && of.due > 0 && of.status != GroupStatus::Paused => {
                 of.oldest_age
             }
             AlertKind::NoConsumers => 0.0,
@@ -235,12 +235,12 @@ fn fired(kind: AlertKind, of: &GroupFacts, threshold: f64) -> String {
             format!("is {} behind; the limit is {}", age(of.oldest_age), age(threshold))
         }
         AlertKind::Lag => {
-            format!("has {} waiting; the limit is {}", messages(of.lag), count(threshold as u64))
+            format!("has {} waiting; the limit is {}", messages(of.due), count(threshold as u64))
         }
         AlertKind::Parked => format!("has {} parked", messages(of.parked)),
         AlertKind::NoConsumers => {
-            let wait = if of.lag == 1 { "waits" } else { "wait" };
-            format!("has no consumers: {} {wait}, the oldest for {}", messages(of.lag), age(of.oldest_age))
+            let wait = if of.due == 1 { "waits" } else { "wait" };
+            format!("has no consumers: {} {wait}, the oldest for {}", messages(of.due), age(of.oldest_age))
         }
     }
 }
@@ -248,7 +248,7 @@ fn fired(kind: AlertKind, of: &GroupFacts, threshold: f64) -> String {
 fn cleared(kind: AlertKind, of: &GroupFacts) -> String {
     match kind {
         AlertKind::Age => format!("is {} behind again", age(of.oldest_age)),
-        AlertKind::Lag => format!("has {} waiting again", messages(of.lag)),
+        AlertKind::Lag => format!("has {} waiting again", messages(of.due)),
         AlertKind::Parked => format!("has {} parked again", messages(of.parked)),
         AlertKind::NoConsumers if of.consumers > 0 => {
             format!("has {} again", count_of(of.consumers, "consumer"))

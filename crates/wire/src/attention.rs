@@ -1,10 +1,12 @@
-//! Which groups need an operator, decided in one place for the dashboard, `forebay top` and alerts.
+//! Which groups and streams need an operator, decided in one place for the dashboard, `forebay top` and alerts.
 //!
 //! [`attention`] is a pure function from figures to sentences. A sentence names its subject apart from its text, so
 //! that a page can make a link of it: `orders/billing` + `is 12 minutes behind and falling further: …`. The most
 //! urgent sentence is the first.
 
-use crate::json::{GroupReport, GroupStatus};
+use forebay_model::Retention;
+
+use crate::json::{GroupReport, GroupStatus, StreamReport};
 
 /// A group may be this far behind, in seconds, before that is worth a sentence.
 pub const BEHIND_AFTER: f64 = 60.0;
@@ -24,6 +26,8 @@ const PARKING: f64 = 1.0 / 300.0;
 const NEARLY: f64 = 0.9;
 /// Free space in bytes under which the disk is nearly full.
 const FREE_BYTES_LOW: u64 = 1 << 30;
+/// Streams without a group that get a sentence each. If there are more, one sentence counts them.
+const STREAMS_NAMED: usize = 3;
 /// Characters of a reason in a sentence.
 const REASON_CHARS: usize = 60;
 
@@ -69,6 +73,7 @@ pub enum Concern {
     Parked,
     Paused,
     Resting,
+    NoGroup,
 }
 
 impl Concern {
@@ -93,6 +98,7 @@ impl Concern {
             Concern::Parked => "parked",
             Concern::Paused => "paused",
             Concern::Resting => "resting",
+            Concern::NoGroup => "no_group",
         }
     }
 }
@@ -116,7 +122,9 @@ pub struct GroupFacts {
     pub stream: String,
     pub group: String,
     pub status: GroupStatus,
-    pub lag: u64,
+    /// Messages that are due and not settled.
+    pub due: u64,
+    /// How long the oldest of them has been due.
     pub oldest_age: f64,
     pub in_flight: u64,
     pub consumers: u64,
@@ -140,13 +148,25 @@ pub struct GroupFacts {
     pub catch_up_time: Option<f64>,
 }
 
+impl From<&StreamReport> for StreamFacts {
+    fn from(of: &StreamReport) -> StreamFacts {
+        StreamFacts {
+            stream: of.stream.clone(),
+            messages: of.messages,
+            groups: of.groups,
+            is_work: of.settings.retention == Some(Retention::Work),
+            copies: of.settings.source.clone().flatten().map(|source| source.prefix),
+        }
+    }
+}
+
 impl From<&GroupReport> for GroupFacts {
     fn from(of: &GroupReport) -> GroupFacts {
         GroupFacts {
             stream: of.stream.clone(),
             group: of.group.clone(),
             status: of.status,
-            lag: of.lag,
+            due: of.due(),
             oldest_age: of.oldest_age.unwrap_or(0.0),
             in_flight: of.in_flight,
             consumers: of.consumer_count.max(of.consumers.len() as u64),
@@ -169,13 +189,34 @@ impl From<&GroupReport> for GroupFacts {
     }
 }
 
+/// The figures of a stream that matter here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StreamFacts {
+    pub stream: String,
+    pub messages: u64,
+    pub groups: u64,
+    /// Messages are kept until groups have settled them, and are there for groups alone.
+    pub is_work: bool,
+    /// It gets copies of the messages of all streams whose names begin with this.
+    pub copies: Option<String>,
+}
+
+/// What a sentence is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// The server as a whole.
+    Server,
+    Stream(String),
+    /// Stream and group.
+    Group(String, String),
+}
+
 /// One sentence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
     pub severity: Severity,
     pub concern: Concern,
-    /// Stream and group. `None`: the server as a whole.
-    pub subject: Option<(String, String)>,
+    pub subject: Subject,
     /// The sentence after its subject.
     pub text: String,
     /// Among equally urgent sentences the one with more weight comes first.
@@ -183,11 +224,12 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// `orders/billing`, or `the server`.
+    /// `orders/billing`, `orders`, or `the server`.
     pub fn subject_text(&self) -> String {
         match &self.subject {
-            Some((stream, group)) => format!("{stream}/{group}"),
-            None => "the server".to_owned(),
+            Subject::Group(stream, group) => format!("{stream}/{group}"),
+            Subject::Stream(stream) => stream.clone(),
+            Subject::Server => "the server".to_owned(),
         }
     }
 }
@@ -195,10 +237,12 @@ impl Attention {
 /// Everything that needs an operator, the most urgent first.
 pub fn attention<'a>(
     server: &ServerFacts,
+    streams: impl IntoIterator<Item = StreamFacts>,
     groups: impl IntoIterator<Item = &'a GroupFacts>,
 ) -> Vec<Attention> {
     let mut found = Vec::new();
     of_server(server, &mut found);
+    of_streams(streams, &mut found);
     for group in groups {
         of_group(group, &mut found);
     }
@@ -211,7 +255,7 @@ pub fn attention<'a>(
 
 fn of_server(of: &ServerFacts, found: &mut Vec<Attention>) {
     let mut say = |severity, concern, text: String| {
-        found.push(Attention { severity, concern, subject: None, text, weight: f64::MAX });
+        found.push(Attention { severity, concern, subject: Subject::Server, text, weight: f64::MAX });
     };
     if of.storage_full {
         let text = "has no space left: it accepts no messages until some are settled or the disk grows";
@@ -246,6 +290,30 @@ fn of_server(of: &ServerFacts, found: &mut Vec<Attention>) {
     }
 }
 
+/// Messages that no consumer gets, since their stream has no group: often its name is a typing mistake.
+fn of_streams(streams: impl IntoIterator<Item = StreamFacts>, found: &mut Vec<Attention>) {
+    let streams: Vec<StreamFacts> = streams.into_iter().collect();
+    let copied: Vec<&String> = streams.iter().filter_map(|of| of.copies.as_ref()).collect();
+    let is_copied = |of: &StreamFacts| copied.iter().any(|prefix| of.stream.starts_with(prefix.as_str()));
+    let is_alone = |of: &&StreamFacts| of.is_work && of.groups == 0 && of.messages > 0 && !is_copied(of);
+    let alone: Vec<&StreamFacts> = streams.iter().filter(is_alone).collect();
+    let mut say = |subject, text: String| {
+        let (severity, concern) = (Severity::Notice, Concern::NoGroup);
+        found.push(Attention { severity, concern, subject, text, weight: 0.0 });
+    };
+    if alone.len() > STREAMS_NAMED {
+        let text =
+            format!("has {} with messages and without a group", count_of(alone.len() as u64, "stream"));
+        return say(Subject::Server, text);
+    }
+    for of in alone {
+        say(
+            Subject::Stream(of.stream.clone()),
+            format!("has {} and no group", count_of(of.messages, "message")),
+        );
+    }
+}
+
 fn is_nearly(now: u64, max: u64) -> bool {
     now as f64 >= max as f64 * NEARLY
 }
@@ -263,7 +331,7 @@ fn of_group(of: &GroupFacts, found: &mut Vec<Attention>) {
 }
 
 fn sentence(of: &GroupFacts, severity: Severity, concern: Concern, text: String, weight: f64) -> Attention {
-    let subject = Some((of.stream.clone(), of.group.clone()));
+    let subject = Subject::Group(of.stream.clone(), of.group.clone());
     Attention { severity, concern, subject, text, weight }
 }
 
@@ -272,11 +340,11 @@ type Said = Option<(Severity, Concern, String)>;
 /// Whether the group moves on. The first reason that applies is the only one that is told.
 fn progress(of: &GroupFacts) -> Said {
     let waiting = || {
-        let be = if of.lag == 1 { "waits" } else { "wait" };
-        format!("{} {be}, the oldest for {}", count_of(of.lag, "message"), age(of.oldest_age))
+        let be = if of.due == 1 { "waits" } else { "wait" };
+        format!("{} {be}, the oldest for {}", count_of(of.due, "message"), age(of.oldest_age))
     };
     if of.status == GroupStatus::Paused {
-        return Some(match of.lag {
+        return Some(match of.due {
             0 => (Severity::Notice, Concern::Paused, "is paused".to_owned()),
             _ => (Severity::Warning, Concern::Paused, format!("is paused: {}", waiting())),
         });
@@ -289,7 +357,7 @@ fn progress(of: &GroupFacts) -> Said {
         let text = format!("has stopped: {} wait for one key", count_of(of.stuck_key_messages, "message"));
         return Some((Severity::Critical, Concern::StuckKey, text));
     }
-    if of.consumers == 0 && of.lag > 0 && of.oldest_age >= ABANDONED_AFTER {
+    if of.consumers == 0 && of.due > 0 && of.oldest_age >= ABANDONED_AFTER {
         return Some((Severity::Critical, Concern::NoConsumers, format!("has no consumers: {}", waiting())));
     }
     if of.status == GroupStatus::WindowFull {
@@ -303,7 +371,7 @@ fn progress(of: &GroupFacts) -> Said {
         let text = format!("rests for another {}, as a consumer asked", age(rest));
         return Some((Severity::Notice, Concern::Resting, text));
     }
-    if of.lag == 0 || of.oldest_age < BEHIND_AFTER || of.consumers == 0 {
+    if of.due == 0 || of.oldest_age < BEHIND_AFTER || of.consumers == 0 {
         return None;
     }
     let behind = age(of.oldest_age);
@@ -343,7 +411,7 @@ fn failures(of: &GroupFacts) -> Said {
         if of.retried >= of.parking { (of.retried, "retried") } else { (of.parking, "parked") };
     let mut text = format!("fails {share:.0}% of its deliveries: {} {what}", rate(much));
     if of.timed_out >= 0.005 {
-        text += &format!(", {} of them after a timeout", rate(of.timed_out));
+        text += &format!(", {} timed out", rate(of.timed_out));
     }
     Some((Severity::Warning, Concern::Failing, text))
 }
@@ -366,9 +434,10 @@ fn parked(of: &GroupFacts) -> Said {
     }
     if of.parking >= PARKING {
         let text = format!(
-            "parks {} a minute, {} so far{reason}",
+            "parks {} a minute; {} {} parked now{reason}",
             short(of.parking * 60.0),
-            count_of(of.parked, "message")
+            count_of(of.parked, "message"),
+            if of.parked == 1 { "is" } else { "are" }
         );
         return Some((Severity::Warning, Concern::Parking, text));
     }
@@ -457,7 +526,7 @@ mod tests {
     fn check(script: &str, expected: Expect) {
         let groups: Vec<GroupFacts> =
             script.lines().map(str::trim).filter(|line| !line.is_empty()).map(group).collect();
-        expected.assert_eq(&told(&attention(&ServerFacts::default(), &groups)));
+        expected.assert_eq(&told(&attention(&ServerFacts::default(), [], &groups)));
     }
 
     fn told(found: &[Attention]) -> String {
@@ -474,7 +543,7 @@ mod tests {
             stream: stream.to_owned(),
             group: group.to_owned(),
             status: GroupStatus::Live,
-            lag: 0,
+            due: 0,
             oldest_age: 0.0,
             in_flight: 0,
             consumers: 3,
@@ -498,7 +567,7 @@ mod tests {
             let (name, value) = figure.split_once('=').expect("a figure and its value");
             let number = || value.parse::<f64>().expect("a number");
             match name {
-                "lag" => of.lag = number() as u64,
+                "due" => of.due = number() as u64,
                 "oldest" => of.oldest_age = number(),
                 "held" => of.in_flight = number() as u64,
                 "consumers" => of.consumers = number() as u64,
@@ -527,19 +596,19 @@ mod tests {
 
     #[test]
     fn a_server_that_is_well_says_nothing() {
-        check("orders/billing lag=40 oldest=3 in=90 out=90 delivered=90", expect![""]);
+        check("orders/billing due=40 oldest=3 in=90 out=90 delivered=90", expect![""]);
         check("orders/idle consumers=0 status=idle", expect![""]);
-        check("orders/young consumers=0 status=idle lag=3 oldest=29", expect![""]);
+        check("orders/young consumers=0 status=idle due=3 oldest=29", expect![""]);
     }
 
     #[test]
     fn a_group_that_falls_behind_comes_first() {
         check(
             "
-            orders/mail     lag=4 oldest=0 status=paused
-            orders/billing  lag=9000 oldest=720 in=90 out=40 delivered=40
-            o/log           lag=9 oldest=700 in=1 out=4 consumers=1
-            o/b             lag=9 oldest=70 in=1 out=4 catch_up=9 consumers=1
+            orders/mail     due=4 oldest=0 status=paused
+            orders/billing  due=9000 oldest=720 in=90 out=40 delivered=40
+            o/log           due=9 oldest=700 in=1 out=4 consumers=1
+            o/b             due=9 oldest=70 in=1 out=4 catch_up=9 consumers=1
             ",
             expect![[r#"
                 critical orders/billing is 12 minutes behind and falling further: 3 consumers, 40/s out, 90/s in
@@ -554,13 +623,13 @@ mod tests {
     fn the_cause_is_named_where_it_is_known() {
         check(
             "
-            orders/paced    lag=9000 oldest=720 in=90 out=40 delivered=40 pace=40
-            orders/hung     lag=9000 oldest=7200 in=90 held=30
-            orders/alone    lag=9000 oldest=86400 in=90 consumers=0 status=idle
-            orders/one      lag=1 oldest=40 consumers=0 status=idle
-            orders/key      lag=9000 oldest=720 status=key_scan_full stuck=5000
-            orders/resting  lag=90 oldest=100 rest=12
-            orders/window   lag=200000 oldest=100 out=1 delivered=1 status=window_full
+            orders/paced    due=9000 oldest=720 in=90 out=40 delivered=40 pace=40
+            orders/hung     due=9000 oldest=7200 in=90 held=30
+            orders/alone    due=9000 oldest=86400 in=90 consumers=0 status=idle
+            orders/one      due=1 oldest=40 consumers=0 status=idle
+            orders/key      due=9000 oldest=720 status=key_scan_full stuck=5000
+            orders/resting  due=90 oldest=100 rest=12
+            orders/window   due=200000 oldest=100 out=1 delivered=1 status=window_full
             ",
             expect![[r#"
                 critical orders/alone has no consumers: 9,000 messages wait, the oldest for 24 hours
@@ -586,12 +655,72 @@ mod tests {
             ",
             expect![[r#"
                 critical orders/full has stopped: 100 messages are parked, as many as may be
-                warning  orders/card parks 60 a minute, 340 messages so far, most often “card declined”
+                warning  orders/card parks 60 a minute; 340 messages are parked now, most often “card declined”
                 warning  orders/near has 95 of 100 parked messages and will stop
-                warning  orders/card fails 60% of its deliveries: 5/s retried, 1/s of them after a timeout
+                warning  orders/card fails 60% of its deliveries: 5/s retried, 1/s timed out
                 notice   orders/old has 7 messages parked, the oldest for 3 days, most often “bad address”
             "#]],
         );
+    }
+
+    #[test]
+    fn messages_time_out_and_are_parked_no_less_often_than_they_are_told_to() {
+        check(
+            "orders/slow delivered=2 retried=0.2 timed_out=0.3 parking=0.3 parked=1",
+            expect![[r#"
+                warning  orders/slow parks 18 a minute; 1 message is parked now
+                warning  orders/slow fails 25% of its deliveries: 0.3/s parked, 0.3/s timed out
+            "#]],
+        );
+    }
+
+    #[test]
+    fn messages_that_are_not_due_are_no_backlog() {
+        let report = |delayed: u64, oldest_age: Option<f64>| -> GroupReport {
+            let report = serde_json::json!({
+                "stream": "later", "group": "g", "status": "idle", "settings": {}, "last_known_seq": 1,
+                "last_processed_seq": 0, "last_checkpointed_seq": 0, "lag": 2, "delayed": delayed,
+                "oldest_age": oldest_age, "in_flight": 0, "ready": 0, "waiting": 0, "parked": 0,
+                "oldest_parked_age": null, "moving": 0, "throughput": {}, "catch_up_time": null,
+                "processing_time": null, "consumers": [],
+            });
+            serde_json::from_value(report).expect("a report")
+        };
+        let told = |report: &GroupReport| told(&attention(&ServerFacts::default(), [], [&report.into()]));
+        assert_eq!(told(&report(2, None)), "");
+        assert_eq!(told(&report(1, Some(20.0))), "");
+        expect![[r#"
+            critical later/g has no consumers: 1 message waits, the oldest for 40 seconds
+        "#]]
+        .assert_eq(&told(&report(1, Some(40.0))));
+    }
+
+    #[test]
+    fn messages_of_a_stream_without_a_group_are_worth_a_notice() {
+        let stream = |stream: &str, messages, groups, is_work| StreamFacts {
+            stream: stream.to_owned(),
+            messages,
+            groups,
+            is_work,
+            copies: (stream == "all").then(|| "orders-".to_owned()),
+        };
+        let few = [
+            stream("emials", 1, 0, true),
+            stream("emails", 9, 1, true),
+            stream("events", 9, 0, false),
+            stream("empty", 0, 0, true),
+            stream("all", 9, 1, true),
+            stream("orders-17", 9, 0, true),
+        ];
+        expect![[r#"
+            notice   emials has 1 message and no group
+        "#]]
+        .assert_eq(&told(&attention(&ServerFacts::default(), few, [])));
+        let many = (0..40).map(|n| stream(&format!("s{n}"), 1, 0, true));
+        expect![[r#"
+            notice   the server has 40 streams with messages and without a group
+        "#]]
+        .assert_eq(&told(&attention(&ServerFacts::default(), many, [])));
     }
 
     #[test]
@@ -613,7 +742,7 @@ mod tests {
             open_files: Some(1_000),
             open_files_max: Some(1_024),
         };
-        let group = group("orders/alone lag=9000 oldest=86400 consumers=0 status=idle");
+        let group = group("orders/alone due=9000 oldest=86400 consumers=0 status=idle");
         expect![[r#"
             critical the server has no space left: it accepts no messages until some are settled or the disk grows
             critical the server found 2 places of the stored data damaged; `forebay doctor` names them
@@ -622,11 +751,11 @@ mod tests {
             warning  the server has 1,000 of 1,024 files open
             notice   the server is stopping and accepts nothing
         "#]]
-        .assert_eq(&told(&attention(&server, [&group])));
+        .assert_eq(&told(&attention(&server, [], [&group])));
         let low = ServerFacts { free_bytes: Some(300 << 20), ..ServerFacts::default() };
         expect![[r#"
             warning  the server has 300 MiB of disk space left
         "#]]
-        .assert_eq(&told(&attention(&low, [])));
+        .assert_eq(&told(&attention(&low, [], [])));
     }
 }

@@ -26,8 +26,8 @@ use serde::{Deserialize, Deserializer};
 pub use cluster::{ClusterLog, ClusterNode, ClusterReport, NatsServer, NodeRole};
 pub use connection::{Connection, ConnectionList};
 pub use consume::{
-    AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, ReceiveReply, ReceiveRequest,
-    SettleReply, SettleResult,
+    AckRequest, Delivery, ExtendRequest, NackAction, NackRequest, Outcome, RECEIVE_MAX, ReceiveReply,
+    ReceiveRequest, SettleReply, SettleResult,
 };
 pub use credential::{
     ChangePasswordRequest, CreateCredentialReply, CreateCredentialRequest, Credential, CredentialKind,

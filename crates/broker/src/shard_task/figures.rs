@@ -352,9 +352,9 @@ impl ShardTask {
         let throughput = statistics.map(|of| of.throughput()).unwrap_or_default();
         let arrivals = self.statistics.streams.get(&stream).map(Meter::rates).unwrap_or_default();
         let gain = throughput.settled.minute - arrivals.minute;
-        let catch_up = match figures.lag {
+        let catch_up = match figures.due() {
             0 => Some(0.0),
-            lag if gain > 0.0 => Some(lag as f64 / gain),
+            due if gain > 0.0 => Some(due as f64 / gain),
             _ => None,
         };
         let settings = shard.group_settings(group).expect("the group was found").clone();
@@ -498,7 +498,7 @@ impl ShardTask {
         let report = self.report_group(group);
         let figures = &report.figures;
         let inputs = ScalingInputs {
-            backlog: figures.lag.saturating_sub(figures.in_flight),
+            backlog: figures.due().saturating_sub(figures.in_flight),
             in_flight: figures.in_flight,
             consumers: report.consumers.len() as u64,
             oldest_age: figures.oldest_age.unwrap_or_default(),

@@ -205,7 +205,9 @@ pub(crate) fn run(group: &Group, output: Output) -> anyhow::Result<()> {
         GroupCommand::Create { group, pairs, server } => {
             let settings = pairs.object()?;
             http::with(server, async |http| {
-                let reply = http.send(Method::PUT, &group.path(), &settings).await?;
+                let set = format!("forebay group set {group}");
+                let created = http.send(Method::PUT, &group.path(), &settings).await;
+                let reply = created.map_err(|error| http::changeable(error, &set, &settings))?;
                 http::show::<serde_json::Value>(&reply, output, |_| {
                     print(&match reply.status {
                         201 => format!("created the group {group}\n"),
@@ -225,7 +227,8 @@ pub(crate) fn run(group: &Group, output: Output) -> anyhow::Result<()> {
             })
         }
         GroupCommand::Delete { group, sure, server } => {
-            sure.ask(&format!("Delete the group {group} with its progress and its parked messages?"))?;
+            let question = format!("Delete the group {group} with its progress and its parked messages?");
+            sure.ask_about(server, &group.path(), &question)?;
             http::with(server, async |http| {
                 let reply = http.call(Method::DELETE, &group.path(), bytes::Bytes::new()).await?;
                 match output {
@@ -237,13 +240,25 @@ pub(crate) fn run(group: &Group, output: Output) -> anyhow::Result<()> {
         GroupCommand::Pause(one) => pause(one, "pause", output),
         GroupCommand::Resume(one) => pause(one, "resume", output),
         GroupCommand::Reset { group, to, drop_parked, sure, server } => {
-            sure.ask(&format!("Reset the group {group}? Its leases end."))?;
+            sure.ask_about(server, &group.path(), &format!("Reset the group {group}? Its leases end."))?;
             let parked = if *drop_parked { ParkedOnReset::Drop } else { ParkedOnReset::Keep };
             http::with(server, async |http| {
                 let path = format!("{}/reset", group.path());
                 let reply = http.send(Method::POST, &path, &ResetRequest { to: *to, parked }).await?;
                 http::show(&reply, output, |done: &ResetReply| {
-                    print(&format!("the group {group} continues after position {}\n", done.settled_through))
+                    let through = done.settled_through;
+                    let is_gone = match to {
+                        Start::Beginning => through > 0,
+                        Start::Seq(seq) => through >= seq.0.max(1),
+                        Start::End | Start::Time(_) => false,
+                    };
+                    let why = if is_gone {
+                        "; earlier messages are deleted when they are settled, unless the stream's `retention` \
+                         keeps them"
+                    } else {
+                        ""
+                    };
+                    print(&format!("the group {group} continues after position {through}{why}\n"))
                 })
             })
         }
@@ -291,24 +306,20 @@ async fn list(http: &mut Http, stream: Option<&str>, output: Output) -> anyhow::
 
 /// The columns that every view of groups shows.
 pub(super) fn table(groups: &[GroupReport]) -> Table {
-    let titles = [
-        "GROUP",
-        "STATUS",
-        ">LAG",
-        ">OLDEST",
-        ">IN",
-        ">OUT",
-        ">IN FLIGHT",
-        ">WAITING",
-        ">PARKED",
-        ">CONSUMERS",
-    ];
+    // Most servers have no delayed messages, and the table is wide.
+    let delays = groups.iter().any(|group| group.delayed > 0);
+    let mut titles = vec!["GROUP", "STATUS", ">LAG"];
+    titles.extend(delays.then_some(">DELAYED"));
+    titles.extend([">OLDEST", ">IN", ">OUT", ">IN FLIGHT", ">WAITING", ">PARKED", ">CONSUMERS"]);
     let mut table = Table::new(&titles);
     for group in groups {
-        table.row([
+        let mut row: Vec<Cell> = vec![
             format!("{}/{}", group.stream, group.group).into(),
             status(group),
             units::short(group.lag as f64).into(),
+        ];
+        row.extend(delays.then(|| units::short(group.delayed as f64).into()));
+        row.extend([
             group.oldest_age.map_or("-".to_owned(), units::age).into(),
             units::rate(group.throughput.arrived.second).into(),
             units::rate(group.throughput.settled.second).into(),
@@ -316,7 +327,8 @@ pub(super) fn table(groups: &[GroupReport]) -> Table {
             units::short(group.waiting as f64).into(),
             units::short(group.parked as f64).into(),
             units::count(group.consumers.len() as u64).into(),
-        ] as [Cell; 10]);
+        ] as [Cell; 7]);
+        table.row(row);
     }
     table
 }
@@ -344,8 +356,12 @@ pub(super) fn details(group: &GroupReport) -> (Vec<(String, String)>, Option<Tab
     if let Some(rest) = group.resting_for {
         facts.push(fact("resting", format!("for {}, as a consumer asked", units::age(rest))));
     }
+    let lag = match group.delayed {
+        0 => units::of(group.lag, "message"),
+        delayed => format!("{}, {} delayed", units::of(group.lag, "message"), units::count(delayed)),
+    };
     facts.extend([
-        fact("lag", aged(units::of(group.lag, "message"), group.oldest_age)),
+        fact("lag", aged(lag, group.oldest_age)),
         fact("caught up in", group.catch_up_time.map_or("never, at this pace".to_owned(), units::age)),
         fact("ready", units::count(group.ready)),
         fact("waiting", units::count(group.waiting)),

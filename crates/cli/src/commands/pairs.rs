@@ -1,9 +1,14 @@
 //! Settings on the command line: `name=value`, with a dot for nested fields. They become the JSON object of
 //! the API, and the server says which names and values there are.
 
+use std::ffi::OsString;
+
 use anyhow::{Context as _, bail};
 use clap::Args;
-use forebay_model::describe::{Field, Kind, Row, rows};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use forebay_model::describe::{Field, Kind, Row, example, rows};
+use forebay_model::{GroupPatch, StreamPatch};
+use forebay_wire::json::Span;
 use serde_json::{Map, Value};
 
 use crate::exit::Exit;
@@ -75,6 +80,47 @@ pub(super) fn help(fields: &[Field], examples: &str) -> String {
     text + examples
 }
 
+/// A setting that was given like a flag, as `--max-retries 3`: the error says how it is given.
+pub(crate) fn as_pair(error: clap::Error, words: &[OsString]) -> clap::Error {
+    let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let Some(fields) = fields_of(&words).filter(|_| error.kind() == ErrorKind::UnknownArgument) else {
+        return error;
+    };
+    let (name, same) = match flag.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (&*flag, None),
+    };
+    let place = words.iter().position(|word| word.split('=').next() == Some(name));
+    let same = same.or_else(|| words.get(place?)?.split_once('=').map(|(_, value)| value));
+    let next = place.and_then(|place| words.get(place + 1)).filter(|next| !next.starts_with('-'));
+    let value = same.or(next.copied());
+    let name = name.trim_start_matches('-').replace('-', "_");
+    let pair = match value {
+        Some(value) if rows(fields).iter().any(|row| row.name == name) => format!("{name}={value}"),
+        Some(value) if value.contains('=') => value.to_owned(),
+        None if rows(fields).iter().any(|row| row.name == name) => format!("{name}=VALUE"),
+        _ => return error,
+    };
+    let mut error = error;
+    let tip = format!("settings are given as {}", printable(&pair));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
+}
+
+/// The settings that a command takes.
+fn fields_of(words: &[&str]) -> Option<&'static [Field]> {
+    let after = |noun: &str| {
+        let at = words.iter().position(|word| *word == noun)?;
+        words[at..].iter().find(|word| matches!(**word, "create" | "set"))
+    };
+    match (after("group"), after("stream")) {
+        (Some(_), _) => Some(GroupPatch::FIELDS),
+        (_, Some(_)) => Some(StreamPatch::FIELDS),
+        _ => None,
+    }
+}
+
 /// The object that pairs stand for.
 pub(crate) fn read(pairs: &[String]) -> anyhow::Result<Map<String, Value>> {
     let mut object = Map::new();
@@ -114,12 +160,49 @@ fn in_units(name: &str, text: &str) -> anyhow::Result<Value> {
         let bytes = size(text).map_err(|wrong| anyhow::anyhow!("{wrong}"))?;
         return Ok(Value::from(bytes));
     }
-    if matches!(name, "rate" | "ingress_rate")
-        && let Some(per_second) = per_second(text)
+    let per_second = per_second(text);
+    if matches!(name, "rate" | "ingress_rate") {
+        return match (per_second, parsed) {
+            (Some(per_second), _) => Ok(serde_json::json!({ "per_second": per_second })),
+            (None, Some(value)) if value.is_object() || value.is_null() => Ok(value),
+            _ => bail!(
+                "a rate is a number of messages per second, such as {name}=10, or has a unit, such as {name}=30/m"
+            ),
+        };
+    }
+    if name == "per_second"
+        && let Some(per_second) = per_second
     {
-        return Ok(serde_json::json!({ "per_second": per_second }));
+        return Ok(Value::from(per_second));
+    }
+    if let Some((part, default)) = part_of(name)
+        && !parsed.as_ref().is_some_and(|value| value.is_object() || value.is_null())
+    {
+        let is_meant = matches!(part.kind, Kind::Span) && text.parse::<Span>().is_ok();
+        let example = if is_meant { text } else { &default };
+        bail!(
+            "{name} has several settings, which are given such as {name}.{}={example}, in JSON {{\"{}\": {}}}",
+            part.name,
+            part.name,
+            in_json(example)
+        );
     }
     Ok(parsed.unwrap_or_else(|| Value::from(text)))
+}
+
+/// An example of the parts of a setting that consists of parts.
+fn part_of(name: &str) -> Option<(Field, String)> {
+    let mut all = GroupPatch::FIELDS.iter().chain(StreamPatch::FIELDS);
+    match all.find(|field| field.name == name)?.kind {
+        Kind::Object(fields) => example(fields),
+        _ => None,
+    }
+}
+
+/// A value as it stands in JSON.
+fn in_json(text: &str) -> String {
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    value.to_string()
 }
 
 /// `100`, `100/s`, `30/m` or `5/h`, as messages per second.
@@ -131,11 +214,11 @@ fn per_second(text: &str) -> Option<f64> {
         Some((number, "h")) => (number, 3_600.0),
         Some(_) => return None,
     };
-    number.trim().parse::<f64>().ok().map(|number| number / seconds)
+    number.trim().parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| number / seconds)
 }
 
 /// An object as names and values, as they could be given again.
-pub(super) fn flat(value: &impl serde::Serialize) -> Vec<(String, String)> {
+pub(crate) fn flat(value: &impl serde::Serialize) -> Vec<(String, String)> {
     let mut out = Vec::new();
     if let Ok(Value::Object(object)) = serde_json::to_value(value) {
         flatten("", &object, &mut out);
@@ -173,6 +256,9 @@ mod tests {
         let given = ["limits.max_bytes=10MiB", "rate=30/m"];
         let expected = r#"{"limits":{"max_bytes":10485760},"rate":{"per_second":0.5}}"#;
         assert_eq!(read(&given).as_deref(), Ok(expected));
+        let given = ["rate.per_second=30/m", "rate.burst=2", "backoff=null"];
+        let expected = r#"{"backoff":null,"rate":{"burst":2,"per_second":0.5}}"#;
+        assert_eq!(read(&given).as_deref(), Ok(expected));
     }
 
     #[test]
@@ -183,6 +269,9 @@ mod tests {
             (&["a=1", "a=2"], "twice"),
             (&["rate=null", "rate.per_second=2"], "both whole and in parts"),
             (&["limits.max_bytes=10 apples"], "a size is a number"),
+            (&["rate=nan"], "such as rate=10"),
+            (&["rate=fast"], "such as rate=10, or has a unit, such as rate=30/m"),
+            (&["backoff=1s"], r#"such as backoff.min=1s, in JSON {"min": "1s"}"#),
         ] {
             let wrong = read(pairs).expect_err("that is wrong");
             assert!(wrong.contains(text) && wrong.contains("given=`"), "{wrong}");

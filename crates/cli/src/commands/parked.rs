@@ -268,7 +268,9 @@ pub(crate) fn run(parked: &Parked, output: Output) -> anyhow::Result<()> {
         ParkedCommand::Discard { select: options, sure } => {
             options.request(None)?;
             if !options.dry_run {
-                sure.ask(&format!("Drop parked messages of the group {}?", options.one.group))?;
+                let One { group, server } = &options.one;
+                let question = format!("Drop parked messages of the group {group}?");
+                sure.ask_about(server, &group.path(), &question)?;
             }
             select(options, "discard", None, "dropped", output)
         }
@@ -387,6 +389,9 @@ fn select(options: &Select, verb: &str, to: Option<&str>, done: &str, output: Ou
         }
         http::show(&reply, output, |selected: &SelectReply| {
             let messages = units::of(selected.matched, "message");
+            if selected.matched == 0 && options.filter.reason.is_some() {
+                say(&format!("reasons match exactly; `forebay parked reasons {group}` lists them"));
+            }
             print(&match selected.job {
                 Some(job) => {
                     format!(

@@ -242,7 +242,9 @@ pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
         StreamCommand::Create { stream, pairs, server } => {
             let settings = pairs.object()?;
             http::with(server, async |http| {
-                let reply = http.send(Method::PUT, &stream_path(stream), &settings).await?;
+                let set = format!("forebay stream set {}", printable(stream));
+                let created = http.send(Method::PUT, &stream_path(stream), &settings).await;
+                let reply = created.map_err(|error| http::changeable(error, &set, &settings))?;
                 http::show::<serde_json::Value>(&reply, output, |_| {
                     let stream = printable(stream);
                     print(&match reply.status {
@@ -263,7 +265,8 @@ pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
             })
         }
         StreamCommand::Delete { stream, force, if_empty, sure, server } => {
-            sure.ask(&format!("Delete the stream {} with its messages and groups?", printable(stream)))?;
+            let question = format!("Delete the stream {} with its messages and groups?", printable(stream));
+            sure.ask_about(server, &stream_path(stream), &question)?;
             let mut query = Query::default();
             query.add("force", force.then_some(true));
             query.add("if_empty", if_empty.then_some(true));
@@ -282,7 +285,8 @@ pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
                 (_, true) => "every message that no consumer holds",
                 _ => "every message",
             };
-            sure.ask(&format!("Drop {what} of the stream {}?", printable(stream)))?;
+            let question = format!("Drop {what} of the stream {}?", printable(stream));
+            sure.ask_about(server, &stream_path(stream), &question)?;
             http::with(server, async |http| {
                 let path = format!("{}/purge", stream_path(stream));
                 let request = PurgeRequest { parked: *parked, ready_only: *ready_only };
@@ -293,7 +297,8 @@ pub(crate) fn run(stream: &Stream, output: Output) -> anyhow::Result<()> {
             })
         }
         StreamCommand::Truncate { stream, before, sure, server } => {
-            sure.ask(&format!("Drop every message before position {before} of {}?", printable(stream)))?;
+            let question = format!("Drop every message before position {before} of {}?", printable(stream));
+            sure.ask_about(server, &stream_path(stream), &question)?;
             http::with(server, async |http| {
                 let path = format!("{}/truncate", stream_path(stream));
                 let reply = http.send(Method::POST, &path, &TruncateRequest { before: *before }).await?;

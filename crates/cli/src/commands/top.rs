@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use forebay_wire::attention::{GroupFacts, ServerFacts, Severity, attention};
+use forebay_wire::attention::{
+    Attention, Concern, GroupFacts, ServerFacts, Severity, StreamFacts, attention,
+};
 use forebay_wire::json::{GroupReport, History, StreamReport};
 use tokio::sync::mpsc;
 
@@ -445,7 +447,7 @@ fn keys_of(look: &Look) -> String {
         return "Up Down scroll  b back  q quit".to_owned();
     }
     let filter = if look.filter.is_empty() { String::new() } else { format!("/{} ", look.filter) };
-    let keys = "l lag o oldest i in u out f flight p parked n name r turn / filter Enter group q quit";
+    let keys = "l lag o oldest i in u out f flight p parked n name r reverse / filter Enter group q quit";
     format!("{} first: {filter}{keys}", word_of(look.sort))
 }
 
@@ -547,17 +549,23 @@ fn group_bars(history: &History, name: usize, width: usize) -> Vec<String> {
     ]
 }
 
-/// The most urgent sentences about groups that need an operator, as the dashboard has them.
+/// The most urgent sentences about groups that need an operator, as the dashboard has them, and about streams without a
+/// group.
 fn sentences(view: &View, most: usize, width: usize, colours: bool) -> Vec<String> {
     let facts: Vec<GroupFacts> = view.groups.iter().map(GroupFacts::from).collect();
-    let found = attention(&ServerFacts::default(), &facts);
-    let urgent = found.iter().filter(|one| one.severity != Severity::Notice);
-    let line = |one: &forebay_wire::attention::Attention| {
+    let streams = view.streams.iter().map(StreamFacts::from);
+    let found = attention(&ServerFacts::default(), streams, &facts);
+    let told = |one: &&Attention| one.severity != Severity::Notice || one.concern == Concern::NoGroup;
+    let line = |one: &Attention| {
         let text = cut(&printable(&format!("{} {}", one.subject_text(), one.text)), width);
-        let colour = if one.severity == Severity::Critical { Colour::Red } else { Colour::Yellow };
+        let colour = match one.severity {
+            Severity::Critical => Colour::Red,
+            Severity::Warning => Colour::Yellow,
+            Severity::Notice => Colour::Dim,
+        };
         colour.paint(&text, colours)
     };
-    urgent.take(most).map(line).collect()
+    found.iter().filter(told).take(most).map(line).collect()
 }
 
 fn word_of(sort: Sort) -> &'static str {
@@ -727,7 +735,7 @@ mod tests {
         assert!(frame(&view, &old, (80, 24), false)[0].contains("figures are 17s old"));
         view.groups[0].status = forebay_wire::json::GroupStatus::Idle;
         let lines = frame(&view, &look_of(), (80, 24), true);
-        assert!(lines.iter().any(|line| line.contains("\x1b[31m no consumer")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("\x1b[31m idle")), "{lines:#?}");
     }
 
     fn history() -> History {

@@ -196,6 +196,11 @@ impl Doors {
         ROWS.iter().map(|row| (row, address(row))).collect()
     }
 
+    /// Where the protocol of this setting is served.
+    pub(super) fn address_of(&self, setting: &str) -> Option<SocketAddr> {
+        self.others.iter().find(|door| door.row.setting == setting).map(|door| door.address)
+    }
+
     /// Every socket, with its row; the native one, which has none, first.
     #[cfg_attr(not(feature = "jetstream"), allow(dead_code))]
     pub(super) fn listeners(&self) -> impl Iterator<Item = (Option<&'static Row>, &TcpListener)> {

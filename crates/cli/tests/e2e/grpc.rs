@@ -230,7 +230,10 @@ async fn a_person_can_see_a_message_go_through() {
     };
     tokio::task::spawn_blocking(move || {
         let published = run(&["pub", "emails", "hello", "world"], "");
-        assert_eq!((published.code, published.said.trim()), (0, "stored 2 messages in emails"));
+        assert_eq!(
+            (published.code, published.said.trim()),
+            (0, "stored 2 messages in the new stream emails, which has no group yet")
+        );
         assert_eq!(run(&["pub", "emails"], "from\nstdin\n").code, 0);
         let looked = run(&["sub", "emails/senders", "--create", "--max", "1"], "");
         assert_eq!((looked.code, &looked.printed[..]), (0, "1\t#1\thello\n"));

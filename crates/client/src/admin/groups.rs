@@ -261,6 +261,8 @@ pub struct GroupReport {
     pub last_checkpointed_seq: u64,
     /// Messages that are neither settled nor parked.
     pub lag: u64,
+    /// Those of them that are not due yet.
+    pub delayed: u64,
     /// Messages that could be delivered now.
     pub ready: u64,
     /// Messages that wait for their retry.
@@ -271,7 +273,7 @@ pub struct GroupReport {
     pub parked: u64,
     /// Messages on their way to another stream.
     pub moving: u64,
-    /// The age of the oldest message that is not settled.
+    /// The age of the oldest message that is due and not settled. A delayed message ages from the time it is due.
     pub oldest_age: Option<Duration>,
     /// How long the oldest parked message has been parked.
     pub oldest_parked_age: Option<Duration>,
@@ -318,6 +320,7 @@ impl From<v1::GetGroupReply> for GroupReport {
             last_processed_seq: of.last_processed_seq,
             last_checkpointed_seq: of.last_checkpointed_seq,
             lag: of.lag,
+            delayed: of.delayed,
             ready: of.ready,
             waiting: of.waiting,
             in_flight: of.in_flight,

@@ -1,5 +1,6 @@
 //! Operations on a group: change of settings, pause, reset, purge.
 
+use crate::group::ages::Ages;
 use crate::group::checkpoint::Checkpoint;
 use crate::group::moves::Moves;
 use crate::group::standing::State;
@@ -88,6 +89,7 @@ impl Group {
         if through > turn.stream.last {
             // A reset: the group begins with every key anew.
             self.candidates.forget_unreadable();
+            self.ages = Ages::default();
         }
         self.begin_anew(turn.stream);
         true

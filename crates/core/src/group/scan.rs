@@ -5,7 +5,7 @@ use crate::group::decision::Decision;
 use crate::group::offer::NO_KEY;
 use crate::group::{Group, ReadAhead, Turn};
 use crate::stream::Stream;
-use crate::types::{KeyHash, Seq, SeqRange};
+use crate::types::{KeyHash, Seq, SeqRange, Timestamp};
 
 /// Messages that are looked at, one by one, as they come.
 const LOOK: u64 = 512;
@@ -114,11 +114,12 @@ impl Group {
         matches!(&self.candidates, Candidates::Keyed(keyed) if keyed.keys.bytes() >= scan_max)
     }
 
-    /// The time of a message has come.
-    pub(crate) fn came_due(&mut self, stream: &Stream, seq: Seq) {
+    /// The time of a message has come, which was `at`.
+    pub(crate) fn came_due(&mut self, stream: &Stream, seq: Seq, at: Timestamp) {
         if self.ledger.is_settled(seq) || self.ledger.standing().run_at(seq).is_some() {
             return;
         }
+        self.ages.came_due(&self.ledger, seq, at);
         let (candidates, view) = self.candidates(stream);
         candidates.came_due(view, seq);
     }

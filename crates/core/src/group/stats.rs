@@ -7,7 +7,7 @@ use crate::group::candidates::Candidates;
 use crate::group::standing::State;
 use crate::group::{Bound, Group};
 use crate::stream::Stream;
-use crate::types::{ConsumerId, KeyHash, Seq, Timestamp};
+use crate::types::{ConsumerId, KeyHash, Seq, SeqRange, Timestamp};
 
 /// The counts of a group since its owner opened it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,7 +57,9 @@ pub struct GroupFigures {
     pub last_known: Seq,
     /// Messages not yet settled.
     pub lag: u64,
-    /// How long the oldest of them has been there.
+    /// Those of them whose time has not come.
+    pub delayed: u64,
+    /// How long the oldest of the others has been due.
     pub oldest_age: Option<Duration>,
     pub in_flight: u64,
     /// Messages that could go out now.
@@ -90,11 +92,17 @@ pub struct ConsumerFigures {
     pub failed: u64,
 }
 
+impl GroupFigures {
+    /// Messages that are due and not settled: what there is to do.
+    pub fn due(&self) -> u64 {
+        self.lag.saturating_sub(self.delayed)
+    }
+}
+
 impl Group {
     pub(crate) fn figures(&self, now: Timestamp, stream: &Stream, scan_max: usize) -> GroupFigures {
         let (progress, standing) = (self.ledger.progress(), self.ledger.standing());
         let unsettled = progress.unsettled_through(stream.durable);
-        let oldest = self.oldest_unsettled(stream).and_then(|seq| stream.timeline.at(seq));
         let scan_full = self.is_key_scan_full(scan_max);
         let stuck = match &self.candidates {
             Candidates::Keyed(keyed) if scan_full => keyed.keys.longest(),
@@ -102,14 +110,18 @@ impl Group {
         };
         let lag = unsettled + self.ledger.replayed_count();
         let moving = self.ledger.moving().len() as u64;
+        let ahead = SeqRange::new(progress.floor().next(), stream.durable.max(progress.floor().next()));
+        let delayed = stream.undue.count_in(ahead).min(unsettled);
         // Among what lies ahead are messages that went before for their priority, or are not due.
-        let open = lag.saturating_sub(standing.leased() + standing.waiting() + moving + stream.undue.count());
+        let open = lag.saturating_sub(standing.leased() + standing.waiting() + moving + delayed);
+        let oldest = if lag > delayed { self.ages.oldest(&self.ledger, stream) } else { None };
         GroupFigures {
             status: self.status(stream, scan_full),
             floor: progress.floor(),
             checkpoint: self.checkpoint.seq(),
             last_known: stream.durable,
             lag,
+            delayed,
             oldest_age: oldest.map(|at| now.since(at)),
             in_flight: standing.leased(),
             ready: self.candidates.count(self.view(stream)).min(open),
@@ -130,12 +142,6 @@ impl Group {
             State::Leased(lease) => Some(lease.granted),
             _ => None,
         }
-    }
-
-    fn oldest_unsettled(&self, stream: &Stream) -> Option<Seq> {
-        let next = self.ledger.progress().floor().next();
-        let replayed = self.ledger.replayed().keys().next().copied();
-        replayed.into_iter().chain((next <= stream.durable).then_some(next)).min()
     }
 
     fn status(&self, stream: &Stream, scan_full: bool) -> Status {

@@ -38,10 +38,12 @@
 //! | `say again` | from here on deliveries say whether their messages were handed out before |
 //! | `A goodbye & +30s` | both in one turn |
 //! | `figures`, `status`, `jobs`, `parked`, `members`, `moving` | what the group says about itself |
+//! | `ages` | how many messages are to do, how many of them are delayed, and how old the oldest of the others is |
 //! | `life 3` | what became of a message |
 //! | `figures of others`, `stream` | what the second group says, and the stream |
 //! | `set …` | settings, before anything else or while it goes on |
 
+mod ages;
 mod changes;
 mod checkpoints;
 mod damaged;
@@ -274,6 +276,7 @@ impl Stage {
             ["members"] => self.say_members(),
             ["stream"] => self.say_stream(),
             ["status"] => self.say_status(),
+            ["ages"] => self.say_ages(),
             ["resting"] => self.say_resting(),
             ["jobs"] => self.say_jobs(),
             ["parked"] => self.say_parked(),
@@ -823,6 +826,14 @@ impl Stage {
             "floor {}, lag {}, in flight {}, ready {}, waiting {}, parked {}",
             figures.floor, figures.lag, figures.in_flight, figures.ready, figures.waiting, figures.parked
         ));
+    }
+
+    fn say_ages(&mut self) {
+        let group = self.group();
+        let GroupFigures { lag, delayed, oldest_age, .. } =
+            self.shard.figures(self.now, group).expect("the group exists");
+        let oldest = oldest_age.map_or("none is due".to_owned(), |age| format!("oldest {age:?}"));
+        self.say(&format!("lag {lag}, delayed {delayed}, {oldest}"));
     }
 
     fn say_resting(&mut self) {

@@ -134,8 +134,8 @@ impl Shard {
             }
             stream.changed = true;
             self.each_group_of(id, |stream, group| {
-                for &(_, seq) in &times {
-                    group.came_due(stream, seq);
+                for &(at, seq) in &times {
+                    group.came_due(stream, seq, at);
                 }
             });
         }

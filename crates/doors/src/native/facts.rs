@@ -15,7 +15,7 @@ pub(super) fn group_facts(report: &GroupReport, parked_reason: Option<String>) -
         stream: report.stream.to_string(),
         group: report.name.to_string(),
         status: status(figures.status),
-        lag: figures.lag,
+        due: figures.due(),
         oldest_age: seconds(figures.oldest_age),
         in_flight: figures.in_flight,
         consumers: report.consumers.len().max(figures.consumers) as u64,

@@ -55,7 +55,7 @@ use super::otlp::Exports;
 use super::problem::Refusal;
 use super::service::Service;
 use super::{Client, ClusterReporter, NativeConfig, ProcessFigures, unknown_client};
-pub(super) use failure::{over_limit, refusal, unauthenticated};
+pub(super) use failure::{for_sqs, is_for_sqs, over_limit, refusal, unauthenticated};
 
 use crate::http::hosts::Hosts;
 use crate::kit::identity::Gate;

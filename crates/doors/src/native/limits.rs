@@ -5,12 +5,11 @@ use std::time::Duration;
 use forebay_core::types::NAME_BYTES_MAX;
 use forebay_model::limits::YEAR;
 pub(super) use forebay_model::limits::{POSITION_MAX, PRIORITY_MAX};
+pub(super) use forebay_wire::json::RECEIVE_MAX;
 
 /// Items of a page if the request does not say, and at most.
 pub(super) const PAGE_DEFAULT: usize = 100;
 pub(super) const PAGE_MAX: usize = 1_000;
-/// Messages of one receive.
-pub(super) const RECEIVE_MAX: u32 = 1_000;
 /// How long a receive may wait for its first message.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Leases that one call settles.

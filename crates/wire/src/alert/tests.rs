@@ -29,7 +29,7 @@ fn group(figures: &str) -> GroupFacts {
         stream: "orders".to_owned(),
         group: "billing".to_owned(),
         status: GroupStatus::Live,
-        lag: 0,
+        due: 0,
         oldest_age: 0.0,
         in_flight: 0,
         consumers: 1,
@@ -54,7 +54,7 @@ fn group(figures: &str) -> GroupFacts {
         let number: u64 = value.parse().expect("a number");
         match name {
             "age" => of.oldest_age = number as f64,
-            "lag" => of.lag = number,
+            "lag" => of.due = number,
             "parked" => of.parked = number,
             "consumers" => of.consumers = number,
             "paused" => of.status = GroupStatus::Paused,

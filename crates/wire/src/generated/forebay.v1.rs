@@ -1165,7 +1165,7 @@ pub struct GetGroupReply {
     /// Progress at the last checkpoint.
     #[prost(uint64, tag = "13")]
     pub last_checkpointed_seq: u64,
-    /// Age of the oldest message that is not settled.
+    /// Age of the oldest message that is due and not settled. A delayed message ages from the time it is due.
     #[prost(uint64, optional, tag = "14")]
     pub oldest_age_ms: ::core::option::Option<u64>,
     /// Messages that are being moved to another stream.
@@ -1200,6 +1200,9 @@ pub struct GetGroupReply {
     /// Where the group began.
     #[prost(message, optional, tag = "26")]
     pub start: ::core::option::Option<Start>,
+    /// Messages of `lag` that are not due yet.
+    #[prost(uint64, tag = "27")]
+    pub delayed: u64,
 }
 /// Nested message and enum types in `GetGroupReply`.
 pub mod get_group_reply {
@@ -1452,7 +1455,7 @@ pub struct GetScalingRequest {
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct GetScalingReply {
-    /// Messages that wait for a consumer.
+    /// Messages that are due and wait for a consumer.
     #[prost(uint64, tag = "1")]
     pub backlog: u64,
     #[prost(uint64, tag = "2")]

@@ -2,17 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
 use super::{Headers, SourceMessage, Span, Time, some};
+
+/// Messages that one receive may ask for.
+pub const RECEIVE_MAX: u32 = 1_000;
+
+/// A number that is not within the limits is told these, and not those of its type.
+fn receive_max<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let Some(given) = Option::<i64>::deserialize(from)? else { return Ok(None) };
+    match u32::try_from(given) {
+        Ok(max) if (1..=RECEIVE_MAX).contains(&max) => Ok(Some(max)),
+        _ => Err(de::Error::custom(format_args!("must be between 1 and {RECEIVE_MAX}. value=`{given}`"))),
+    }
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveRequest {
     /// From 1 to 1000. Default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "receive_max")]
     pub max: Option<u32>,
     /// How long to wait for the first message. Default none, at most `"10m"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

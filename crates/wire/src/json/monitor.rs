@@ -71,7 +71,10 @@ pub struct GroupReport {
     pub checkpoint_seq: u64,
     /// Messages not yet settled.
     pub lag: u64,
-    /// Seconds that the oldest of them has been there.
+    /// Those of them that are not due yet.
+    #[serde(default)]
+    pub delayed: u64,
+    /// Seconds that the oldest of the others has been due.
     pub oldest_age: Option<f64>,
     pub in_flight: u64,
     pub ready: u64,
@@ -99,6 +102,13 @@ pub struct GroupReport {
     pub consumer_count: u64,
     /// The consumers, up to 1000 of them.
     pub consumers: Vec<Consumer>,
+}
+
+impl GroupReport {
+    /// Messages that are due and not settled: what there is to do.
+    pub fn due(&self) -> u64 {
+        self.lag.saturating_sub(self.delayed)
+    }
 }
 
 /// What a group has done since the server started.

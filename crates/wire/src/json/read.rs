@@ -187,6 +187,10 @@ mod tests {
                 group(r#"{"strategy":"random"}"#),
                 "invalid-field strategy: strategy must be one of `round_robin`",
             ),
+            (
+                group(r#"{"backoff":"1s"}"#),
+                r#"invalid-field backoff: backoff must be an object of settings, such as { "min": "100ms" }"#,
+            ),
             (group(r#"{"rate":10}"#), "invalid-field rate: rate must be an object with per_second and burst"),
             (
                 group(r#"{"buffer":-1}"#),
@@ -215,7 +219,11 @@ mod tests {
             ),
             (
                 wrong::<ReceiveRequest>(r#"{"max":"many"}"#),
-                "invalid-field max: max must be a whole number from 0 to 4294967295. value=`many`",
+                "invalid-field max: max must be a whole number. value=`many`",
+            ),
+            (
+                wrong::<ReceiveRequest>(r#"{"max":-1}"#),
+                "invalid-field max: max must be between 1 and 1000. value=`-1`",
             ),
             (
                 wrong::<SelectRequest>(r#"{"all":1}"#),

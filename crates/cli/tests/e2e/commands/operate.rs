@@ -270,16 +270,74 @@ fn a_stream_is_followed_and_settings_have_units() {
 }
 
 #[test]
+fn refusals_say_what_to_do() {
+    let server = Server::start();
+    server.run(&["group", "show", "emails/nope"]).refused(8, &["`forebay stream list` lists the streams"]);
+    server.run(&["stream", "show", "nope"]).refused(8, &["`forebay stream list` lists the streams"]);
+    server.run(&["group", "create", "emails/senders", "max_retries=5"]).good();
+    server.run(&["group", "show", "emails/nope"]).refused(8, &["`forebay group list` lists the groups"]);
+    server
+        .run(&["group", "create", "emails/senders", "max_retries=7"])
+        .refused(9, &["`forebay group set emails/senders max_retries=7` changes it"]);
+    // What does not exist is not asked about.
+    server.run(&["group", "delete", "emails/nope"]).refused(8, &["no such group"]);
+    server.run(&["stream", "delete", "nope"]).refused(8, &["no such stream"]);
+    let asked = server.run(&["group", "delete", "emails/senders"]);
+    asked.refused(2, &["forebay: Delete the group emails/senders with its progress", "--yes confirms it"]);
+    let replayed = server.run(&["parked", "replay", "emails/senders", "--reason", "smtp is down"]);
+    assert!(
+        replayed.said.contains("`forebay parked reasons emails/senders` lists them"),
+        "{}",
+        replayed.said
+    );
+    server.run(&["pub", "emails", "a", "b"]).good();
+    server.run(&["sub", "emails/senders", "--ack", "--max", "2"]).good();
+    server.run(&["stream", "truncate", "emails", "--before", "3", "--yes"]).good();
+    let reset = server.run(&["group", "reset", "emails/senders", "--to", "beginning", "--yes"]).good();
+    assert!(reset.contains("unless the stream's `retention` keeps them"), "{reset}");
+    server.stop();
+    run(&["--context", "foo", "stream", "list"], "", &[])
+        .refused(8, &["`forebay context add NAME ADDRESS` adds one"]);
+}
+
+#[test]
+fn a_new_stream_without_a_group_is_named_as_such() {
+    let server = Server::start();
+    let first = server.run(&["pub", "emials", "hi"]);
+    assert!(first.said.contains("stored 1 message in the new stream emials, which has no group yet"));
+    let second = server.run(&["pub", "emials", "hi"]);
+    assert_eq!(second.said.trim(), "stored 1 message in emials");
+    server.stop();
+}
+
+#[test]
+fn a_delayed_message_is_shown_apart_and_is_no_backlog() {
+    let server = Server::start();
+    server.run(&["group", "create", "later/g"]).good();
+    server.run(&["pub", "later", "--delay", "10m", "hi"]).good();
+    server.run(&["pub", "later", "--delay", "10m", "ho"]).good();
+    let shown = server.run(&["group", "show", "later/g", "-o", "json"]).json();
+    assert_eq!(
+        (&shown["lag"], &shown["delayed"], &shown["oldest_age"], &shown["status"], &shown["catch_up_time"]),
+        (&2.into(), &2.into(), &Value::Null, &"idle".into(), &0.0.into())
+    );
+    let scaling = server.run(&["group", "scaling", "later/g", "-o", "json"]).json();
+    assert_eq!((&scaling["backlog"], &scaling["oldest_age"]), (&0.into(), &0.0.into()));
+    let shown = server.run(&["group", "show", "later/g"]).good();
+    assert!(shown.contains("2 messages, 2 delayed\n") && !shown.contains("never"), "{shown}");
+    let shown = server.run(&["group", "list"]).good();
+    assert!(shown.lines().next().is_some_and(|line| line.contains("DELAYED")), "{shown}");
+    server.stop();
+}
+
+#[test]
 fn top_prints_everything_once_where_there_is_no_terminal() {
     let server = Server::start();
     server.run(&["group", "create", "work/team"]).good();
     server.run(&["pub", "work", "a", "b"]).good();
     let shown = server.run(&["top"]).good();
     assert!(shown.starts_with("STREAM"), "{shown}");
-    assert!(
-        shown.lines().any(|line| line.starts_with("work/team") && line.contains("no consumer")),
-        "{shown}"
-    );
+    assert!(shown.lines().any(|line| line.starts_with("work/team") && line.contains(" idle ")), "{shown}");
     assert!(!shown.contains('\u{1b}'), "{shown}");
     let shown = server.run(&["top", "--once", "--sort", "parked", "-o", "json"]).json();
     assert_eq!((&shown["streams"][0]["stream"], &shown["groups"][0]["lag"]), (&"work".into(), &2.into()));

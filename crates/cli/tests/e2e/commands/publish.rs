@@ -77,7 +77,7 @@ fn many_lines_are_stored_once_and_in_order_although_the_server_goes_away() {
     assert!(!server.address.is_empty(), "{}", server.first);
     let ran = publishing.join().expect("it ran");
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.said.contains("stored 200,000 messages in numbers"), "{}", ran.said);
+    assert!(ran.said.contains("stored 200,000 messages in the new stream numbers"), "{}", ran.said);
     let all =
         server.run(&["sub", "numbers/g", "--create", "--ack", "--max", &COUNT.to_string(), "--raw"]).good();
     let wrong = all.lines().zip(1..).find(|(line, n)| *line != n.to_string());
@@ -135,7 +135,10 @@ fn what_was_stored_but_not_confirmed_is_not_stored_again() {
     let proxy = losing_proxy(&server.address, 50_000);
     let input: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
     let ran = run(&["pub", "numbers", "--server", &proxy], &input, &[]);
-    assert_eq!((ran.code, ran.said.trim()), (0, "stored 20,000 messages in numbers"));
+    assert_eq!(
+        (ran.code, ran.said.trim()),
+        (0, "stored 20,000 messages in the new stream numbers, which has no group yet")
+    );
     let all = server.run(&["sub", "numbers/g", "--create", "--ack", "--idle", "500ms", "--raw"]).good();
     assert!(all == input, "{} lines came of 20000", all.lines().count());
     server.stop();
@@ -157,8 +160,10 @@ fn a_stream_with_a_pace_slows_down_whoever_publishes() {
 #[test]
 fn ids_make_it_safe_to_repeat_a_command() {
     let server = Server::start();
-    for expected in ["stored 3 messages in numbers", "stored 0 messages in numbers; 3 messages there already"]
-    {
+    for expected in [
+        "stored 3 messages in the new stream numbers, which has no group yet",
+        "stored 0 messages in numbers; 3 messages there already",
+    ] {
         let ran = server.run_with(&["pub", "numbers", "--id-prefix", "run"], "a\nb\nc\n");
         assert_eq!(ran.said.trim(), expected);
     }

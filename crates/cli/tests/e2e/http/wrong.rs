@@ -136,6 +136,10 @@ fn a_wrong_path_method_name_or_parameter_is_refused() {
         let mut allow: Vec<&str> = reply.header("allow").expect("it says which").split(',').collect();
         allow.sort_unstable();
         assert_eq!(allow.join(","), allowed, "{method} {path}");
+        let detail = reply.json()["detail"].as_str().unwrap_or_default().to_owned();
+        let named = detail.split("allowed=`").nth(1).unwrap_or_default().trim_end_matches('`');
+        let named: Vec<&str> = named.split(", ").collect();
+        assert!(allow.iter().filter(|method| **method != "HEAD").eq(&named), "{method} {path}: {detail}");
     }
     server.stop();
 }
@@ -253,4 +257,18 @@ fn what_says_that_it_is_grpc_comes_past_nobody() {
     assert!(connection.send(&bytes));
     assert_eq!(connection.reply().expect("it is answered").problem(), "403 host-not-allowed - never");
     server.ok("GET", "/streams/kept", "");
+}
+
+#[test]
+fn a_client_of_sqs_is_told_where_sqs_is() {
+    let server = Server::start_with(&["--memory", "--sqs", "127.0.0.1:0"]);
+    let signed = "authorization: AWS4-HMAC-SHA256 Credential=a/20261115/us-east-1/sqs/aws4_request";
+    for header in [signed, "x-amz-target: AmazonSQS.CreateQueue"] {
+        let reply = server.connect().call_with("POST", "/", &[header], r#"{"QueueName":"jobs"}"#);
+        let told = reply.json();
+        assert_eq!((reply.status, &told["__type"]), (400, &"com.amazonaws.sqs#UnsupportedOperation".into()));
+        let text = told["message"].as_str().unwrap_or_default();
+        assert!(text.starts_with("this port has the native API of Forebay; SQS is on port "), "{text}");
+    }
+    server.stop();
 }

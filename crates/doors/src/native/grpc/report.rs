@@ -55,6 +55,7 @@ pub(super) fn group(of: &GroupReport) -> v1::GetGroupReply {
         resting_ms: figures.resting_for.map(millis),
         members: of.consumers.iter().map(consumer).collect(),
         start: Some(of.settings.start.into()),
+        delayed: figures.delayed,
     }
 }
 

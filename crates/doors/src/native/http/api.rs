@@ -2,6 +2,7 @@
 //! router and the document are made from the same list. A test compares the list with the calls of gRPC.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -712,6 +713,8 @@ impl Call {
 pub(in crate::native) struct Api {
     router: Router<Door>,
     paths: BTreeMap<&'static str, Map<String, Value>>,
+    /// The methods of every path, also of those that have no place in the document.
+    methods: BTreeMap<String, Vec<Method>>,
     schemas: BTreeMap<String, Value>,
 }
 
@@ -743,6 +746,7 @@ impl Api {
         H: Handler<T, Door>,
         T: 'static,
     {
+        self.methods.entry(path.to_owned()).or_default().push(method.clone());
         let filter = MethodFilter::try_from(method).expect("the calls have common methods");
         let name = CallName(id.into());
         let named = map_response(move |mut answer: Response<Body>| {
@@ -790,6 +794,12 @@ impl Api {
         let router = dashboard::mount(self.router);
         #[cfg(not(feature = "dashboard"))]
         let router = self.router;
+        let list = |mut methods: Vec<Method>| {
+            methods.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+            methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ")
+        };
+        let allowed: Arc<[(String, String)]> =
+            self.methods.into_iter().map(|(path, methods)| (path, list(methods))).collect();
         router
             .fallback(async |uri: Uri| {
                 Failure::new(
@@ -797,12 +807,28 @@ impl Api {
                     format!("there is nothing at this path. path=`{}`", uri.path()),
                 )
             })
-            .method_not_allowed_fallback(async |method: Method, uri: Uri| {
-                let detail =
-                    format!("the path does not have this method. method=`{method}` path=`{}`", uri.path());
+            .method_not_allowed_fallback(async move |method: Method, uri: Uri| {
+                let path = uri.path();
+                let mut detail =
+                    format!("the path does not have this method. method=`{method}` path=`{path}`");
+                if let Some((_, methods)) = allowed.iter().find(|(pattern, _)| is_at(pattern, path)) {
+                    detail += &format!(" allowed=`{methods}`");
+                }
                 Failure::new(Kind::MethodNotAllowed, detail)
             })
             .with_state(door)
+    }
+}
+
+/// Whether a path fits a pattern, such as `/streams/{stream}`.
+fn is_at(pattern: &str, path: &str) -> bool {
+    let (mut pattern, mut path) = (pattern.split('/'), path.split('/'));
+    loop {
+        match (pattern.next(), path.next()) {
+            (None, None) => return true,
+            (Some(part), Some(of)) if part == of || part.starts_with('{') => {}
+            _ => return false,
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! Refusals and other problems as answers.
 
+use std::net::SocketAddr;
+
 use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use forebay_wire::problem::{Kind, MEDIA_TYPE, Problem, Retry};
@@ -92,6 +94,32 @@ pub(in crate::native) fn unauthenticated(refusal: Refusal) -> Response<Body> {
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     answer
+}
+
+/// Whether a client takes this port for SQS. No client of the native API signs its requests in this way.
+pub(in crate::native) fn is_for_sqs(headers: &HeaderMap) -> bool {
+    let is_signed = |value: &HeaderValue| value.as_bytes().starts_with(b"AWS4-HMAC-SHA256");
+    headers.contains_key("x-amz-target") || headers.get(header::AUTHORIZATION).is_some_and(is_signed)
+}
+
+/// The answer to a client of SQS, in the form that it shows to its user.
+pub(in crate::native) fn for_sqs(sqs: Option<SocketAddr>) -> Response<Body> {
+    let place = match sqs {
+        Some(address) => format!("SQS is on port {}", address.port()),
+        None => "this server does not serve SQS, for which its setting `sqs` takes an address".to_owned(),
+    };
+    let text = format!("this port has the native API of Forebay; {place}");
+    let problem = Problem::new(Kind::NoSuchPath, text.clone());
+    let kind = "com.amazonaws.sqs#UnsupportedOperation";
+    let body = serde_json::json!({ "__type": kind, "message": text }).to_string();
+    let mut response = Response::new(Body::from(body));
+    response.extensions_mut().insert(Refused::from(&problem));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-amz-json-1.0"));
+    // The body of the request is not read.
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// The answer to a client that is at a limit.

@@ -419,6 +419,11 @@ const METRICS: &[Metric] = &[
     ),
     // Groups.
     gauge("forebay_group_lag", "Messages not yet settled.", Group(|of| of.figures.lag as f64)),
+    gauge(
+        "forebay_group_delayed",
+        "Messages not yet settled that are not due yet.",
+        Group(|of| of.figures.delayed as f64),
+    ),
     gauge("forebay_group_ready", "Messages that can be handed out now.", Group(|of| of.figures.ready as f64)),
     gauge("forebay_group_waiting", "Messages that wait for a retry.", Group(|of| of.figures.waiting as f64)),
     gauge(
@@ -430,7 +435,7 @@ const METRICS: &[Metric] = &[
     gauge("forebay_group_consumers", "Consumers.", Group(|of| of.figures.consumers as f64)),
     gauge(
         "forebay_group_oldest_age_seconds",
-        "Age of the oldest message that is not settled.",
+        "Time since the oldest message that is not settled was published, or came due.",
         Group(|of| of.figures.oldest_age.map_or(0.0, |age| age.as_secs_f64())),
     ),
     gauge(

@@ -50,6 +50,7 @@ pub(super) fn group(report: &GroupReport) -> json::GroupReport {
         last_checkpointed_seq: figures.checkpoint.0,
         checkpoint_seq: figures.floor.0,
         lag: figures.lag,
+        delayed: figures.delayed,
         oldest_age: seconds(figures.oldest_age),
         in_flight: figures.in_flight,
         ready: figures.ready,

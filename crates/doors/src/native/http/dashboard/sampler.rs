@@ -8,9 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_broker::api::{CallError, Caller, GroupReport, MemoryFigures, ServerReport, Stage, StreamReport};
+use forebay_broker::api::{
+    CallError, Caller, GroupReport, MemoryFigures, Retention, ServerReport, Stage, StreamReport,
+};
 use forebay_core::types::{GroupName, StreamName, Timestamp};
-use forebay_wire::attention::{Attention, GroupFacts, ServerFacts, attention};
+use forebay_wire::attention::{Attention, GroupFacts, ServerFacts, StreamFacts, Subject, attention};
 
 use super::Dashboard;
 use super::history::{BANDS, Sample};
@@ -41,11 +43,28 @@ pub(super) struct StreamRow {
     pub(super) bytes: u64,
     pub(super) delayed: u64,
     pub(super) groups: u64,
+    /// It keeps messages until groups have settled them.
+    pub(super) is_work: bool,
+    /// It gets copies of the messages of streams whose names begin with this.
+    pub(super) copies: Option<String>,
     pub(super) published: f64,
     pub(super) oldest_age: f64,
     /// Limits of its settings, where there are any.
     pub(super) messages_max: Option<u64>,
     pub(super) bytes_max: Option<u64>,
+}
+
+impl StreamRow {
+    fn facts(&self) -> StreamFacts {
+        let StreamRow { name, messages, groups, is_work, copies, .. } = self;
+        StreamFacts {
+            stream: name.clone(),
+            messages: *messages,
+            groups: *groups,
+            is_work: *is_work,
+            copies: copies.clone(),
+        }
+    }
 }
 
 /// A group in a list.
@@ -133,7 +152,7 @@ impl Totals {
         }
         for GroupRow { facts, settled_now, .. } in groups {
             self.settled += settled_now;
-            self.lag += facts.lag;
+            self.lag += facts.due;
             self.in_flight += facts.in_flight;
             self.parked += facts.parked;
             self.oldest_age = self.oldest_age.max(facts.oldest_age);
@@ -173,7 +192,8 @@ impl Snapshot {
             Totals { consumers: (server.connected + server.polling) as u64, ..Totals::default() };
         totals.add(&streams, &groups);
         let facts = if sees_server { self.facts } else { ServerFacts::default() };
-        let attention = attention(&facts, groups.iter().map(|row| &row.facts));
+        let attention =
+            attention(&facts, streams.iter().map(StreamRow::facts), groups.iter().map(|row| &row.facts));
         let by_attention = by_attention(&attention, &groups);
         let (at, stage, process, memory) = (self.at, self.stage, self.process, self.memory);
         let taken_in = self.taken_in;
@@ -268,7 +288,7 @@ fn remember(dashboard: &Dashboard, second: u64, snapshot: &Snapshot) {
         let sample = Sample {
             arrived: *arrived_now as f32,
             settled: *settled_now as f32,
-            lag: facts.lag as f32,
+            lag: facts.due as f32,
             oldest: facts.oldest_age as f32,
             parked: facts.parked as f32,
             in_flight: facts.in_flight as f32,
@@ -314,7 +334,8 @@ async fn take(
     groups.sort_by(|a, b| (&a.facts.stream, &a.facts.group).cmp(&(&b.facts.stream, &b.facts.group)));
     let process = (door.0.process)();
     let facts = server_facts(door, &server, &process);
-    let attention = attention(&facts, groups.iter().map(|row| &row.facts));
+    let attention =
+        attention(&facts, streams.iter().map(StreamRow::facts), groups.iter().map(|row| &row.facts));
     let by_attention = by_attention(&attention, &groups);
     Ok(Snapshot {
         at: clock.now(),
@@ -337,7 +358,7 @@ async fn take(
 fn by_attention(attention: &[Attention], groups: &[GroupRow]) -> Vec<u32> {
     let mut ranks = vec![usize::MAX; groups.len()];
     for (rank, one) in attention.iter().enumerate() {
-        let Some((stream, group)) = &one.subject else { continue };
+        let Subject::Group(stream, group) = &one.subject else { continue };
         let found = groups
             .binary_search_by(|row| (&*row.facts.stream, &*row.facts.group).cmp(&(&**stream, &**group)));
         if let Ok(found) = found {
@@ -345,7 +366,7 @@ fn by_attention(attention: &[Attention], groups: &[GroupRow]) -> Vec<u32> {
         }
     }
     let mut order: Vec<u32> = (0..groups.len()).filter_map(|at| u32::try_from(at).ok()).collect();
-    order.sort_by_key(|&at| (ranks[at as usize], std::cmp::Reverse(groups[at as usize].facts.lag), at));
+    order.sort_by_key(|&at| (ranks[at as usize], std::cmp::Reverse(groups[at as usize].facts.due), at));
     order
 }
 
@@ -375,6 +396,8 @@ fn stream_row(report: &StreamReport) -> StreamRow {
         bytes: figures.bytes,
         delayed: figures.delayed,
         groups: figures.groups as u64,
+        is_work: settings.retention == Retention::Work,
+        copies: settings.source.as_ref().map(|source| source.prefix.clone()),
         published: published.second,
         oldest_age: figures.oldest_age.map_or(0.0, |age| age.as_secs_f64()),
         messages_max: settings.limits.max_messages,

@@ -103,7 +103,7 @@ fn score(messages: u64, stays: bool) -> u64 {
 
 /// How urgently a group needs an operator.
 fn need(group: &GroupReport) -> Severity {
-    let found = attention(&ServerFacts::default(), [&group_facts(group, None)]);
+    let found = attention(&ServerFacts::default(), [], [&group_facts(group, None)]);
     found.first().map_or(Severity::Notice, |one| one.severity)
 }
 

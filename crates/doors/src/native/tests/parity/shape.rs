@@ -291,6 +291,7 @@ impl Shape for v1::GetGroupReply {
             members,
             resting_ms,
             start,
+            delayed,
         } = self;
         let start = forebay_wire::settings::start(start.as_ref());
         let mut reported: GroupPatch = reported(&settings.expect("settings"));
@@ -308,6 +309,7 @@ impl Shape for v1::GetGroupReply {
             "last_checkpointed_seq": last_checkpointed_seq,
             "checkpoint_seq": checkpoint_seq,
             "lag": lag,
+            "delayed": delayed,
             "oldest_age": oldest_age_ms.map(seconds),
             "in_flight": in_flight,
             "ready": ready,

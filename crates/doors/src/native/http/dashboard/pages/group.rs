@@ -137,7 +137,7 @@ pub(super) fn write(view: &View, facts: &Facts, charts: &Charts) -> Page {
 fn said(view: &View, facts: &Facts) -> Markup {
     let report = report::group(&facts.group);
     let group = GroupFacts { parked_reason: facts.reason.clone(), ..GroupFacts::from(&report) };
-    let found = attention(&ServerFacts::default(), [&group]);
+    let found = attention(&ServerFacts::default(), [], [&group]);
     html! {
         @if !found.is_empty() {
             section.attention.small aria-label="What needs attention" {
@@ -151,7 +151,7 @@ fn figures(view: &View, facts: &Facts) -> Markup {
     let GroupReport { settings, figures, throughput, arrivals, .. } = &facts.group;
     let age = |age: Option<Duration>| age.map_or("–".to_owned(), |age| format::age(age.as_secs_f64()));
     let catch_up = match facts.group.catch_up {
-        _ if figures.lag == 0 => "caught up".to_owned(),
+        _ if figures.due() == 0 => "caught up".to_owned(),
         Some(seconds) => format!("caught up in {}", format::age(seconds)),
         None => "not catching up".to_owned(),
     };
@@ -161,7 +161,10 @@ fn figures(view: &View, facts: &Facts) -> Markup {
     };
     html! {
         dl.figures {
-            (figure("Backlog", &format::short(figures.lag as f64), "", html! { (catch_up) }))
+            (figure("Backlog", &format::short(figures.due() as f64), "", html! {
+                (catch_up)
+                @if figures.delayed > 0 { ", " (format::short(figures.delayed as f64)) " delayed" }
+            }))
             (figure("Oldest", &age(figures.oldest_age), "", html! { "waiting" }))
             (figure("In", &format::rate(arrivals.second), "/s", html! {
                 (format::rate(arrivals.minute)) "/s in 1 min"

@@ -57,7 +57,7 @@ pub(super) fn rows<'a>(snapshot: &'a Snapshot, list: &List) -> Vec<&'a GroupRow>
     }
     let mut rows: Vec<&GroupRow> = snapshot.groups.iter().filter(fits).collect();
     let largest: fn(&GroupRow, &GroupRow) -> Ordering = match sort {
-        "lag" => |a, b| b.facts.lag.cmp(&a.facts.lag),
+        "lag" => |a, b| b.facts.due.cmp(&a.facts.due),
         "oldest" => |a, b| b.facts.oldest_age.total_cmp(&a.facts.oldest_age),
         "in" => |a, b| b.arrived_now.total_cmp(&a.arrived_now),
         "out" => |a, b| b.settled_now.total_cmp(&a.settled_now),
@@ -104,7 +104,7 @@ fn table(view: &View, list: &List, rows: &[&GroupRow], sparks: &Sparks) -> Marku
                         tr {
                             th scope="row" { (group_link(view, &facts.stream, &facts.group)) }
                             td { (status(facts.status)) }
-                            (number(facts.lag))
+                            (number(facts.due))
                             td.spark-cell {
                                 @if let Some(points) = sparks.0.get(&(facts.stream.clone(), facts.group.clone())) {
                                     (spark(points, "c-lag"))

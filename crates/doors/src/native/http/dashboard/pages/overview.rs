@@ -1,6 +1,6 @@
 //! The overview: first the sentences about groups that need an operator, then rates, backlog and age.
 
-use forebay_wire::attention::{Attention, Concern, Severity};
+use forebay_wire::attention::{Attention, Concern, Severity, Subject};
 use maud::{Markup, html};
 
 use super::super::chart::{Chart, Series};
@@ -106,20 +106,23 @@ fn sentences(view: &View, found: &[Attention]) -> Markup {
 /// One sentence, with a link to the place where something can be done.
 pub(super) fn sentence(view: &View, one: &Attention) -> Markup {
     let address = match (&one.subject, one.concern) {
-        (Some((stream, group)), Concern::Parked | Concern::Parking | Concern::ParkedFull) => {
+        (Subject::Group(stream, group), Concern::Parked | Concern::Parking | Concern::ParkedFull) => {
             view.parked(stream, group)
         }
-        (Some((stream, group)), _) => view.group(stream, group),
-        (None, Concern::ConnectionsFull) => view.to("ui/clients"),
-        (None, _) => view.to("ui/node"),
+        (Subject::Group(stream, group), _) => view.group(stream, group),
+        (Subject::Stream(stream), _) => view.stream(stream),
+        (Subject::Server, Concern::ConnectionsFull) => view.to("ui/clients"),
+        (Subject::Server, Concern::NoGroup) => view.to("ui/streams"),
+        (Subject::Server, _) => view.to("ui/node"),
     };
     html! {
         span class=(format!("mark {}", one.severity.as_str())) role="img" aria-label=(one.severity.as_str()) {}
         span.sentence {
             a href=(address) {
                 @match &one.subject {
-                    Some((stream, group)) => { (name(stream)) "/" (name(group)) }
-                    None => { "The server" }
+                    Subject::Group(stream, group) => { (name(stream)) "/" (name(group)) }
+                    Subject::Stream(stream) => { (name(stream)) }
+                    Subject::Server => { "The server" }
                 }
             }
             " " (one.text)
@@ -134,7 +137,11 @@ fn totals(view: &View, snapshot: &Snapshot) -> Markup {
         dl.figures {
             (figure("Published", &format::rate(totals.published), "/s", html! { "to all streams" }))
             (figure("Settled", &format::rate(totals.settled), "/s", html! { "by all groups" }))
-            (figure("Backlog", &format::short(totals.lag as f64), "", html! { "over all groups" }))
+            (figure("Backlog", &format::short(totals.lag as f64), "", html! {
+                @if totals.delayed > 0 {
+                    a href=(view.to("ui/delayed")) { (format::short(totals.delayed as f64)) " delayed" }
+                } @else { "over all groups" }
+            }))
             (figure("Oldest", &oldest, "", html! { "waiting" }))
             (figure("In flight", &format::short(totals.in_flight as f64), "", html! {
                 a href=(view.to("ui/clients")) { (format::count_of(totals.consumers, "consumer")) }

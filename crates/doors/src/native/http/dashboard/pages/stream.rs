@@ -200,7 +200,7 @@ fn axis(view: &View, facts: &Facts) -> Markup {
                         a.name href=(view.group(group.stream.as_str(), name)) { (short_name(name)) }
                         (status(crate::native::facts::status(figures.status)))
                         (positions(first, last, figures.floor.0, figures.counters.last_processed.0, &words))
-                        span.lag { (format::short(figures.lag as f64)) " behind" }
+                        span.lag { (format::short(figures.due() as f64)) " behind" }
                     }
                 }
             }
