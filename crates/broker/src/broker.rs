@@ -418,8 +418,8 @@ impl Broker {
 
 /// A clock that goes on from that of the machine that owned the log before. Deadlines in the log are times of that
 /// machine, and must not come early because the date of this one is ahead, or because that one's clock was behind its
-/// date. If this date and the clocks of the servers that keep the log disagree, the earlier time counts, but at least as
-/// much time has passed as this machine saw pass. Also returns by how much the clock is behind this date.
+/// date. If this date and the clocks of the servers that keep the log disagree, the earlier time counts, but at least
+/// as much time has passed as this machine saw pass. Also returns by how much the clock is behind this date.
 fn carried_over(
     clock: Clock,
     (latest, behind): (Timestamp, Duration),

@@ -127,8 +127,8 @@ impl Driver {
         &self.outbox.deliveries
     }
 
-    /// Deliveries to these consumers had to wait in the outbox. Some may have lapsed meanwhile, and their messages may be
-    /// with others.
+    /// Deliveries to these consumers had to wait in the outbox. Some may have lapsed meanwhile, and their messages may
+    /// be with others.
     pub fn drop_lapsed(&mut self, is_meant: impl Fn(ConsumerId) -> bool) {
         let (shard, deliveries) = (&self.shard, &mut self.outbox.deliveries);
         for delivery in std::mem::take(deliveries) {

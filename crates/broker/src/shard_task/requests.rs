@@ -352,8 +352,8 @@ impl ShardTask {
             tracing::warn!(
                 ?error,
                 seconds = behind.as_secs_f64(),
-                "the log has no room for a note on how far the clock is behind the date, and deadlines may come early by \
-                 as much after the next change of owner"
+                "the log has no room for a note on how far the clock is behind the date, and deadlines may come early \
+                 by as much after the next change of owner"
             );
         }
     }

@@ -430,7 +430,7 @@ impl JetStreamEngine {
         self.order(shard, |reply| Order::Record(Kind::Beat, Vec::new(), reply)).await
     }
 
-    /// What is damaged in the eyes of an owner that has lost the log may be what the next owner has let go.
+    /// A part of the log that looks damaged to an owner which has lost it may be one that the next owner has let go.
     async fn if_owned<T>(&self, shard: ShardId, done: Result<T, StorageError>) -> Result<T, StorageError> {
         if let Err(StorageError::Damaged { .. }) = &done {
             self.confirm(shard).await?;

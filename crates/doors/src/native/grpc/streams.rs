@@ -113,8 +113,8 @@ pub(super) async fn read_log(
     Ok((v1::ReadLogReply { messages, next: next.0, last_log_position: page.last.0 }, hold))
 }
 
-/// As many messages of a page as fit into a reply of a streaming call, each with the name of its stream if that is told,
-/// and the first one that does not.
+/// As many messages of a page as fit into a reply of a streaming call, each with the name of its stream if that is
+/// told, and the first one that does not.
 pub(super) fn followed<'a>(
     messages: impl Iterator<Item = (&'a str, &'a Found)>,
 ) -> Answer<(Encoded, Option<&'a Found>)> {

@@ -5,6 +5,7 @@ use forebay_core::types::Timestamp;
 use super::faults::FaultyDisk;
 use super::*;
 use crate::engine::{Appended, Engine, Image};
+use crate::journal::disk::DiskFile as _;
 use crate::journal::{JournalEngine, Scrubbed, Stopwatch};
 
 /// Segments that are made in a hurry are short.

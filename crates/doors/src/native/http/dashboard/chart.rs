@@ -26,7 +26,7 @@ pub(super) struct Series {
 /// A chart over time, up to now.
 pub(super) struct Chart<'a> {
     pub(super) title: &'a str,
-    /// What is counted, if the values do not say so.
+    /// The things that are counted, if the values do not say so.
     pub(super) of: &'a str,
     /// The seconds that it covers.
     pub(super) span: u64,

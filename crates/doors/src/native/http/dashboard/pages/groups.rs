@@ -80,7 +80,8 @@ fn table(view: &View, list: &List, rows: &[&GroupRow], sparks: &Sparks) -> Marku
     }
     if rows.is_empty() {
         let text = html! {
-            "A group is a set of consumers that share the messages of a stream. Every group of a stream gets all of them."
+            "A group is a set of consumers that share the messages of a stream. "
+            "Every group of a stream gets all of them."
         };
         return nothing("No groups yet", text, &["forebay group create orders/billing"]);
     }

@@ -147,7 +147,9 @@ pub(super) fn content(message: &StoredMessage) -> Markup {
                     @if let Some(schema) = message.schema { (fact("Schema", &schema.to_string())) }
                     @if let Some(key) = &message.key { (fact("Key", key)) }
                     (fact("Priority", &message.priority.to_string()))
-                    @if let Some(at) = message.expires_at { (fact("Expires", &format!("{} UTC", format::moment(at.0)))) }
+                    @if let Some(at) = message.expires_at {
+                        (fact("Expires", &format!("{} UTC", format::moment(at.0))))
+                    }
                 }
                 @if !message.headers.is_empty() {
                     h3 { "Headers" }
@@ -176,7 +178,7 @@ fn fact(name: &str, value: &str) -> Markup {
 fn standing(view: &View, facts: &Facts) -> Markup {
     let stream = facts.stream.name.as_str();
     html! {
-        @if facts.groups.is_empty() { p.hint { "The stream has no groups, so nobody gets the message yet." } }
+        @if facts.groups.is_empty() { p.hint { "The stream has no groups, so no consumer gets the message yet." } }
         div.lives {
             @for life in &facts.groups {
                 section.life {

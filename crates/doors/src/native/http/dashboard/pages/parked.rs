@@ -181,8 +181,8 @@ pub(super) fn write_all(view: &View, snapshot: &Snapshot, list: &List, reasons: 
         (view.live("parked", "", html! {
             @if all.is_empty() {
                 (nothing("Nothing is parked", html! {
-                    "Messages that cannot be processed are kept here, as in a dead-letter queue, with the reason, until "
-                    "they are replayed, moved or discarded."
+                    "Messages that cannot be processed are kept here with the reason, as in a dead-letter queue, "
+                    "until they are replayed, moved or discarded."
                 }, &[]))
             } @else if rows.is_empty() { (no_match(list, "group")) } @else {
                 p.hint {
