@@ -34,8 +34,12 @@ removed. The image is built if buildah can be had.
 const PACKAGES: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.0"];
 /// How the binaries are linked: functions whose code is the same are there once, and the places that depend on where
 /// the program is loaded are listed in a short form.
-const LINKING: [&str; 3] =
-    ["-Clinker-flavor=ld.lld", "-Clink-arg=--icf=all", "-Clink-arg=--pack-dyn-relocs=relr"];
+const LINKING: [&str; 4] = [
+    "-Clinker-flavor=ld.lld",
+    "-Clink-arg=--strip-all",
+    "-Clink-arg=--icf=all",
+    "-Clink-arg=--pack-dyn-relocs=relr",
+];
 /// In `Cargo.toml`.
 const PROFILE: &str = "shipped";
 

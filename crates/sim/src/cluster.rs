@@ -28,9 +28,9 @@ mod world;
 
 use std::cell::Cell;
 
-use forebay_core::fault::{Fault, plant};
+use forebay_core::fault::Fault;
 
-use crate::history::{Failure, caught};
+use crate::history::{Failure, first_that_notices, run_tasks};
 use world::World;
 
 /// The figures of a history that kept every promise.
@@ -103,22 +103,10 @@ thread_local! {
 
 /// Runs one history. A panic anywhere in it is a failure of its seed.
 pub fn run(seed: u64) -> Result<Outcome, Failure> {
-    STEP.set(0);
-    let history = || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime without threads and sockets can be made");
-        runtime.block_on(async { World::new(seed).live().await })
-    };
-    caught(history).map_err(|text| Failure { seed, step: STEP.get(), text })
+    run_tasks(seed, &STEP, || World::new(seed).live())
 }
 
 /// Runs histories with one promise broken until one of them notices, and says which.
 pub fn find_fault(fault: Fault, seeds_max: u64) -> Option<Failure> {
-    plant(Some(fault));
-    let found = (0..seeds_max).find_map(|seed| run(seed).err());
-    plant(None);
-    found
+    first_that_notices(fault, seeds_max, run)
 }

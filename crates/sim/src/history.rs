@@ -1,11 +1,12 @@
 //! Running histories: one, many, and with a promise broken on purpose.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::LocalKey;
 
 use forebay_core::fault::{Fault, plant};
 
@@ -78,10 +79,38 @@ pub(crate) fn caught<T>(part: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
+/// Runs a history of tasks, on a runtime of one thread whose time only the history moves. A panic anywhere in it is a
+/// failure of its seed.
+pub(crate) fn run_tasks<T, F: Future<Output = T>>(
+    seed: u64,
+    step: &'static LocalKey<Cell<u32>>,
+    live: impl FnOnce() -> F,
+) -> Result<T, Failure> {
+    step.set(0);
+    let history = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime without threads and sockets can be made");
+        runtime.block_on(async { live().await })
+    };
+    caught(history).map_err(|text| Failure { seed, step: step.get(), text })
+}
+
 /// Runs histories with one promise broken until one of them notices, and says which.
 pub fn find_fault(fault: Fault, seeds_max: u64, steps: u32) -> Option<Failure> {
+    first_that_notices(fault, seeds_max, |seed| run(seed, steps))
+}
+
+/// The same for histories of any kind.
+pub(crate) fn first_that_notices<T>(
+    fault: Fault,
+    seeds_max: u64,
+    run: impl Fn(u64) -> Result<T, Failure>,
+) -> Option<Failure> {
     plant(Some(fault));
-    let found = (0..seeds_max).find_map(|seed| run(seed, steps).err());
+    let found = (0..seeds_max).find_map(|seed| run(seed).err());
     plant(None);
     found
 }
