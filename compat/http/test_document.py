@@ -71,3 +71,52 @@ def test_generated_requests_are_answered_as_the_document_says(server, tmp_path, 
         words += ["--exclude-path", path]
     ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-2_000:]
+
+
+def test_a_generated_client_publishes_consumes_and_understands_refusals(server, tmp_path, monkeypatch):
+    with urllib.request.urlopen(f"{server}/openapi.json") as reply:
+        (tmp_path / "openapi.json").write_bytes(reply.read())
+    # The generator formats its files with a program beside it.
+    programs = os.path.dirname(sys.executable)
+    words = [os.path.join(programs, "openapi-python-client"), "generate", "--meta", "none"]
+    words += ["--path", "openapi.json", "--output-path", "generated", "--fail-on-warning"]
+    path = programs + os.pathsep + os.environ["PATH"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PATH": path})
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    monkeypatch.syspath_prepend(tmp_path)
+    from generated import Client, models
+    from generated.api.consumers import ack, nack, receive
+    from generated.api.groups import create_group, get_group
+    from generated.api.parked import list_parked, replay_parked
+    from generated.api.streams import publish
+
+    client = Client(base_url=server)
+    place = ("orders", "billing")
+    created = create_group.sync(*place, client=client, body=models.GroupSettings(max_retries=0))
+    assert isinstance(created, models.GroupReport)
+    message = models.Message(body={"order": 17}, key="ann", type_="order.placed")
+    stored = publish.sync("orders", client=client, body=models.PublishRequest(messages=[message]))
+    assert [result.seq for result in stored.results] == [1]
+
+    def lease():
+        received = receive.sync(*place, client=client, body=models.ReceiveRequest(wait="10s"))
+        (delivery,) = received.messages
+        assert (delivery.seq, delivery.body, delivery.key) == (1, {"order": 17}, "ann")
+        return delivery.lease
+
+    nacked = nack.sync(*place, client=client, body=models.NackRequest(leases=[lease()], reason="no card"))
+    assert nacked.results[0].outcome == models.Outcome.PARKED
+    (parked,) = list_parked.sync(*place, client=client).parked
+    assert (parked.seq, parked.reason) == (1, "no card")
+    again = replay_parked.sync(*place, client=client, body={"all": True})
+    assert not isinstance(again, models.Problem), again
+    acked = ack.sync(*place, client=client, body=models.AckRequest(leases=[lease()]))
+    assert acked.results[0].outcome == models.Outcome.ACKED
+    report = get_group.sync(*place, client=client)
+    assert (report.lag, report.parked) == (0, 0)
+
+    missing = get_group.sync("orders", "nobody", client=client)
+    assert isinstance(missing, models.Problem) and missing.type_ == "/problems/no-such-group"
+    wrong = receive.sync(*place, client=client, body=models.ReceiveRequest(max_=0))
+    assert isinstance(wrong, models.Problem) and wrong.status == 400
