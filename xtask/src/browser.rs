@@ -74,7 +74,7 @@ pub(crate) fn run(name: Option<&str>) -> Result<(), String> {
 }
 
 /// The pictures of the README, and the most bytes that one may have.
-const README: [&str; 3] = ["overview", "parked", "parked-messages"];
+const README: [&str; 3] = ["overview", "group", "parked-messages"];
 const README_BYTES_MAX: u64 = 250_000;
 
 /// Writes pictures of every page, after the server has worked for so long; and those of the README, if that is asked.

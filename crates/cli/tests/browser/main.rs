@@ -194,7 +194,7 @@ fn figures_agree_with_the_api_and_change_by_themselves() {
     tab.open(&server.url("/ui/streams"));
     tab.until("document.querySelector('tbody td.number').innerText === '12'");
     tab.open(&server.url("/"));
-    tab.until("/orders.billing parks .* 2 messages so far/.test(document.body.innerText)");
+    tab.until("/orders.billing parks .* 2 messages are parked now/.test(document.body.innerText)");
     server.call("DELETE", "/subscriptions/orders/billing", &Value::Null);
     tab.until("!document.body.innerText.includes('orders/billing')");
     assert_eq!(complaints(&mut tab), Vec::<String>::new());
@@ -264,6 +264,18 @@ fn a_selection_of_parked_messages_is_replayed_discarded_and_moved() {
 }
 
 #[test]
+fn an_empty_list_of_groups_shows_the_first_one_by_itself() {
+    let Some(mut browser) = browser() else { return };
+    let server = Server::start();
+    let mut groups = browser.tab(1_280, 900);
+    groups.open(&server.url("/ui/groups"));
+    groups.until("document.body.innerText.includes('No groups yet')");
+    server.call("PUT", "/subscriptions/orders/billing", &json!({}));
+    groups.until("[...document.links].some(a => a.innerText === 'orders/billing')");
+    assert_eq!(complaints(&mut groups), Vec::<String>::new());
+}
+
+#[test]
 fn operators_act_with_the_keyboard_alone() {
     let Some(mut browser) = browser() else { return };
     let server = Server::start();
@@ -276,7 +288,8 @@ fn operators_act_with_the_keyboard_alone() {
     tab.press("g");
     tab.press("g");
     tab.until("location.pathname === '/ui/groups'");
-    tab.until("document.readyState === 'complete'");
+    // The group is new, and the page shows it with the next look at the server at the latest.
+    tab.until("[...document.links].some(a => a.innerText === 'orders/billing')");
     walk(&mut tab, "document.activeElement.innerText === 'orders/billing'");
     tab.press("Enter");
     tab.until("location.pathname.endsWith('/groups/billing') && document.readyState === 'complete'");
@@ -639,7 +652,7 @@ fn screenshots() {
     // The pictures of the README are of one size, and of pages that are in the others too.
     for (name, path, theme) in [
         ("overview", "/", "light"),
-        ("parked", "/ui/parked", "dark"),
+        ("group", "/ui/streams/orders/groups/billing", "dark"),
         ("parked-messages", "/ui/streams/orders/groups/billing/parked", "light"),
     ] {
         let mut tab = browser.tab(1_440, 960);
