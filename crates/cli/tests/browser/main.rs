@@ -587,6 +587,9 @@ fn everything_works_below_a_path_of_a_proxy() {
     tab.until("document.querySelector('#pause').open");
     tab.eval("document.querySelector('#pause [type=submit]').click()");
     server.until("/subscriptions/orders/billing", |group| group["status"] == "paused");
+    // Keys go to the dialog as long as it is open.
+    tab.until("document.querySelector('.heading .buttons').innerText.includes('Resume')");
+    tab.until("!document.querySelector('dialog[open]')");
     tab.press("g");
     tab.press("s");
     tab.until("location.pathname === '/tools/forebay/ui/streams'");
