@@ -47,6 +47,10 @@ pub(crate) fn run() -> Result<(), String> {
     let pages = pages(&summary)?;
     for file in files(&root, &pages)? {
         let to = source.join(&file);
+        if file.extension().is_some_and(|extension| extension == "md") {
+            write(&to, &with_index(&read(&root.join(&file))?))?;
+            continue;
+        }
         make_parent(&to)?;
         std::fs::copy(root.join(&file), &to).map_err(|error| cannot("copy", &file, &error))?;
     }
@@ -188,6 +192,11 @@ fn files(root: &Path, pages: &[PathBuf]) -> Result<BTreeSet<PathBuf>, String> {
     Ok(files)
 }
 
+/// A page whose links to a `README.md` lead to `index.md`, since that is what mdBook makes of it.
+fn with_index(page: &str) -> String {
+    page.replace("README.md)", "index.md)").replace("README.md#", "index.md#")
+}
+
 /// The files of a folder that a page links to, without those of the folders in it.
 fn files_of(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(root.join(folder)).map_err(|error| cannot("read", folder, &error))?;
@@ -248,6 +257,12 @@ fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_to_a_readme_lead_to_the_index_of_its_folder() {
+        let page = "[a](../README.md) [b](x/README.md#c) and `README.md`";
+        assert_eq!(with_index(page), "[a](../index.md) [b](x/index.md#c) and `README.md`");
+    }
 
     #[test]
     fn a_link_that_leads_nowhere_is_found_in_the_site() {
