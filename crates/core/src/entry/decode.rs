@@ -167,7 +167,8 @@ fn decode_body(kind: u8, cursor: &mut Cursor<'_>) -> Result<Entry, DecodeError> 
         }
         kind::GROUP_DELETED => Entry::GroupDeleted { group: take_group(cursor)? },
         kind::STREAM_DELETED => {
-            let (stream, last) = (take_stream(cursor)?, Ordinal(cursor.varint()?));
+            let stream = take_stream(cursor)?;
+            let last = Ordinal(if cursor.is_at_end() { 0 } else { cursor.varint()? });
             Entry::StreamDeleted { stream, last }
         }
         kind::NOTE_PUT => Entry::NotePut {

@@ -430,6 +430,11 @@ fn what_was_written_before_there_was_more_to_say_means_what_it_meant() {
     assert_eq!(now, before, "and is written as it was");
 
     let mut before = Vec::new();
+    put_entry(&mut before, kind::STREAM_DELETED, |out| out.push(7));
+    let deleted = Entry::StreamDeleted { stream: StreamId(7), last: Ordinal(0) };
+    assert_eq!(entries(&before).collect::<Vec<_>>(), [Ok(deleted)]);
+
+    let mut before = Vec::new();
     put_entry(&mut before, kind::MOVING, |out| out.extend_from_slice(&[3, 1, b'x', 1, 8, 0]));
     let (to, terms) = (StreamName::stored("x"), MoveTerms::default());
     let route = Route::Alone { to, terms, why: MoveReason::Asked };
